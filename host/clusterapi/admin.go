@@ -60,14 +60,14 @@ func (s *adminService) MoveShard(ctx context.Context, req *connect.Request[clust
 func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
 	node := sharding.NodeID(req.Msg.GetNodeId())
 	before, err := s.leaders(ctx, node)
-	if err == nil || errors.Is(err, ErrUnknownNode) { // Drain distinguishes nodes that have left
+	if err == nil || errors.Is(err, ErrUnknownNode) { // a node that has left is an error here and success in the next call
 		err = s.admin.Drain(ctx, node)
 	}
 	if err == nil {
 		err = await(ctx, func() (string, error) {
 			left, err := s.leaders(ctx, node)
 			if errors.Is(err, ErrUnknownNode) {
-				return "", nil // it has left
+				return "", nil // the node has left
 			}
 			if left == 0 && err == nil {
 				return s.pendingDrain(ctx, node)
@@ -81,9 +81,9 @@ func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1
 	return connect.NewResponse(&clusterv1.DrainResponse{Moved: before}), nil
 }
 
-// pendingDrain returns what the drain of a node that does not seem to lead any
-// more still waits for; empty if it is done. If the coordinator does not receive
-// the node's heartbeats, the node may still lead.
+// pendingDrain describes the remaining work of a drain, for a node that does
+// not seem to lead any more; it returns "" if the drain is done. If the
+// coordinator does not receive the node's heartbeats, the node may still lead.
 func (s *adminService) pendingDrain(ctx context.Context, node sharding.NodeID) (string, error) {
 	o, err := s.cluster.Overview(ctx)
 	for _, p := range o.PendingOperations {
@@ -157,9 +157,10 @@ func (s *adminService) member(ctx context.Context, node sharding.NodeID) (Member
 	return Member{}, ErrUnknownNode
 }
 
-// await polls pending, which describes the remaining work, until it returns "".
-// If the call's time is nearly over, await fails with the last description. It
-// does not wait for a forwarded call, because the forwarding node waits itself.
+// await polls pending, which describes the remaining work, until pending
+// returns "". If the call's time is nearly over, await fails with the last
+// description. It does not wait for a forwarded call, because the forwarding
+// node waits itself.
 func await(ctx context.Context, pending func() (string, error)) error {
 	if leaderproxy.FromPeer(ctx) {
 		return nil

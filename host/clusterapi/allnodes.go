@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// memberPause is how often a call that continues looks for new nodes, and
-	// nodePause how long it waits before it asks a node again that did not
+	// memberPause is how often a call that continues looks for new nodes.
+	// nodePause is how long it waits before it asks a node again that did not
 	// answer.
 	memberPause = 2 * time.Second
 	nodePause   = time.Second
 )
 
-// allNodes has what calls to all nodes need. All fields are required.
+// allNodes is the part of this node that calls to all nodes use. All fields are
+// required.
 type allNodes struct {
 	Self    string
 	Nodes   memberLister
@@ -32,8 +33,8 @@ type allNodes struct {
 	Log     *slog.Logger
 }
 
-// Whole reports whether a call is for all nodes: it was not forwarded by a node,
-// and there are other nodes.
+// Whole reports whether a call must ask all nodes: it was not forwarded by a
+// node, and there are other nodes.
 func (s *allNodes) Whole(ctx context.Context) bool {
 	return !leaderproxy.FromPeer(ctx) && !s.Proxy.Alone()
 }
@@ -42,24 +43,24 @@ func (s *allNodes) Whole(ctx context.Context) bool {
 // are required.
 type streamCall[M any] struct {
 	*allNodes
-	// Continues means that the call continues until the caller or the server ends
-	// it. Otherwise it ends when all nodes have ended, and a remote node may
-	// take NodeTime.
+	// Continues means that the call continues until the caller or the server
+	// ends it. Otherwise the call ends when all nodes have answered, and each
+	// remote node may take NodeTime.
 	Continues bool
 	NodeTime  time.Duration
-	// Here sends the data of this node. It returns when it is done or send
-	// returns false.
+	// Here sends the data of this node. It returns when all data is sent or
+	// send returns false.
 	Here func(ctx context.Context, send func(*M) bool)
-	// There calls a different node.
+	// There makes the call to a different node.
 	There func(ctx context.Context, c clusterv1connect.ClusterServiceClient) (*connect.ServerStreamForClient[M], error)
-	// Missing makes the message that a node does not answer.
+	// Missing makes the message that reports that a node does not answer.
 	Missing func(node string) *M
-	// Left makes the message that a node has left the cluster during a call that
-	// continues; nil: no message.
+	// Left makes the message that reports that a node has left the cluster
+	// during a call that continues. nil sends no message.
 	Left func(node string) *M
 }
 
-// Run runs the call, which was admitted as open.
+// Run runs the call, whose admission is open.
 func (c *streamCall[M]) Run(ctx context.Context, open *admission.Stream, out *connect.ServerStream[M]) error {
 	// Send the headers now, because the client waits for them and the first
 	// message may arrive late.
@@ -125,7 +126,7 @@ func (r *running[M]) others(ctx context.Context) {
 	known := map[sharding.NodeID]askedNode{}
 	for {
 		members, err := r.Nodes.Members(ctx)
-		if err == nil && !r.leave(ctx, known, members) { // after an error, a call that continues looks again
+		if err == nil && !r.leave(ctx, known, members) { // after an error, a call that continues tries again
 			return
 		}
 		for _, node := range members {
@@ -168,8 +169,8 @@ func (r *running[M]) leave(ctx context.Context, known map[sharding.NodeID]askedN
 	return true
 }
 
-// node passes on what a different node sends, and reports once that it does not
-// answer.
+// node passes on the messages of a different node. If the node does not answer,
+// it reports that once.
 func (r *running[M]) node(ctx context.Context, node sharding.NodeID) {
 	missing := false
 	for {
@@ -189,7 +190,8 @@ func (r *running[M]) node(ctx context.Context, node sharding.NodeID) {
 	}
 }
 
-// once asks a different node once. It calls heard for each answer.
+// once calls a different node once. It calls heard for each message of that
+// node.
 func (r *running[M]) once(ctx context.Context, node sharding.NodeID, heard func()) error {
 	if !r.Continues {
 		var cancel context.CancelFunc

@@ -67,7 +67,7 @@ func TestNodesThatLeaveAreReported(t *testing.T) {
 		}
 	}
 	reported("n2 is missing", "n3 is missing")
-	of() // an empty list of members is not taken to mean that all have left
+	of() // an empty list of members must not mean that all have left
 	time.Sleep(memberPause + memberPause/2)
 	of("n1", "n2")
 	reported("n3 has left")

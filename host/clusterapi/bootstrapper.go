@@ -21,7 +21,7 @@ type Bootstrapper struct {
 func (f Bootstrapper) Initialize() (BootstrapProgress, error) {
 	out := BootstrapProgress{Cluster: f.Control.Cluster(), Bootstrapped: f.HasBootstrapped.Load()}
 	switch {
-	case f.Bootstrap == nil: // it belongs to a cluster
+	case f.Bootstrap == nil: // the node belongs to a cluster
 	case out.Cluster != "":
 		out.Unanswered = f.Bootstrap.Stage().Unanswered
 	case f.Lifecycle.Stopping():

@@ -12,9 +12,9 @@ import (
 )
 
 // View describes the cluster as this node sees it. Overview and Leaders answer
-// from memory, because watches call them several times per second.
+// from memory, because streams call them several times per second.
 type View interface {
-	// Overview describes every member, and is the same on each node.
+	// Overview describes every member. Its answer is the same on each node.
 	Overview(ctx context.Context) (Overview, error)
 	// Shards describes every shard of the cluster, the metadata shard first,
 	// whether or not this node has a replica of it.
@@ -57,8 +57,8 @@ type Member struct {
 	Draining          bool
 	Version, Zone     string
 	Skew              time.Duration         // the clock skew
-	Impairment        *clusterv1.Impairment // nil if it may be given leaderships
-	Speaks            sharding.VersionRange // zero if it is not known
+	Impairment        *clusterv1.Impairment // nil if the node may be given leaderships
+	Speaks            sharding.VersionRange // supported cluster versions; zero if not known
 }
 
 // Shard is one shard.
@@ -81,15 +81,16 @@ type StoppedReplica struct {
 	Reason sharding.StopReason
 }
 
-// Admin changes the cluster; any node can be asked. A call returns when the
-// operation is accepted and does not wait for its effect: the server does that,
-// by polling View.
+// Admin changes the cluster; every node accepts its calls. A call returns when
+// the operation is accepted and does not wait for its effect: the server does
+// that, by polling View.
 //
-// The calls fail with ErrUnknownNode, ErrUnknownShard, a *status.RefusedError if
-// the current state does not allow the operation, and a *sharding.NotLeaderError
-// while there is no coordinator. An operation may be requested again. A node
-// that is not the coordinator's forwards an operation to leaderproxy.Path,
-// unless it was forwarded to this node itself.
+// The calls fail with ErrUnknownNode, ErrUnknownShard, a *status.RefusedError
+// if the current state does not allow the operation, and a
+// *sharding.NotLeaderError while there is no coordinator. An operation may be
+// requested again. A node that does not run the coordinator forwards an
+// operation to leaderproxy.Path on the coordinator's node, unless another node
+// has forwarded the operation.
 type Admin interface {
 	// MoveShard asks the coordinator to move the shard's leadership to the node.
 	MoveShard(ctx context.Context, shard sharding.ShardID, to sharding.NodeID) error
@@ -99,13 +100,13 @@ type Admin interface {
 	Drain(ctx context.Context, node sharding.NodeID) error
 	// Resume cancels Drain, and Leave if the node is still a member.
 	Resume(ctx context.Context, node sharding.NodeID) error
-	// Leave durably records that the node should leave the cluster. The node
-	// stops being a member when its replicas were moved to other nodes.
+	// Leave durably records that the node should leave the cluster. The node is
+	// no longer a member once its replicas were moved to other nodes.
 	Leave(ctx context.Context, node sharding.NodeID) error
 	// Down durably records that the node is dead.
 	Down(ctx context.Context, node sharding.NodeID) error
-	// Rebalance balances leaders and replicas without regard to the threshold,
-	// and returns the number of moves.
+	// Rebalance balances leaders and replicas even if the imbalance is below
+	// the threshold, and returns the number of moves.
 	Rebalance(ctx context.Context) (moves uint32, err error)
 }
 
@@ -130,7 +131,7 @@ type Settings interface {
 type Setting struct {
 	Key      string
 	Value    string
-	Revision uint64 // of the change that wrote it
+	Revision uint64 // revision of the change that wrote it
 }
 
 // Errors of operations and settings.

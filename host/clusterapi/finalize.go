@@ -11,30 +11,31 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Levels raises the cluster version; any node can be asked.
+// UpgradeFinalizer raises the cluster version, on any node.
 type UpgradeFinalizer interface {
-	// FinalizeUpgrade raises the cluster version to level, or to the highest that
-	// this node supports if level is 0. A dry run changes nothing. It fails with
-	// a *status.RefusedError and raises nothing if a member does not support the
-	// version, does not answer, or cannot be reached at an address that the
-	// version requires; the report is returned with the error.
+	// FinalizeUpgrade raises the cluster version to version, or to the highest
+	// that this node supports if version is 0. A dry run changes nothing. It
+	// fails with a *status.RefusedError and raises nothing if a member does not
+	// support the version, does not answer, or cannot be reached at an address
+	// that the version requires; the report is returned with the error.
 	FinalizeUpgrade(ctx context.Context, version sharding.ClusterVersion, dryRun bool) (UpgradeReport, error)
 }
 
-// UpgradeReport has the cluster version and the versions that its members support.
+// UpgradeReport lists the cluster version and the versions that the members
+// support.
 type UpgradeReport struct {
 	Version sharding.ClusterVersion // the current version
 	Target  sharding.ClusterVersion
-	Nodes   []NodeVersions // by name
+	Nodes   []NodeVersions // ordered by name
 }
 
-// NodeVersions has the cluster versions that a member supports.
+// NodeVersions lists the cluster versions that a member supports.
 type NodeVersions struct {
 	Node      sharding.NodeID
 	Release   string // its release; empty if it is not known
 	Supported sharding.VersionRange
-	// Obstacle says why the node prevents the cluster version from being raised;
-	// empty if it does not.
+	// Obstacle says why the node prevents the upgrade; it is empty if the node
+	// does not.
 	Obstacle string
 }
 

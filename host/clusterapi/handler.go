@@ -47,8 +47,8 @@ type handler struct {
 	guestProfileHandler
 }
 
-// adminHandler and the interfaces below are the parts of the service that a node
-// may lack.
+// adminHandler and the following interfaces are the parts of the service that a
+// node may lack.
 type adminHandler interface {
 	MoveShard(context.Context, *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error)
 	Drain(context.Context, *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error)
@@ -129,7 +129,7 @@ type memberLister interface {
 	Members(ctx context.Context) ([]sharding.NodeID, error)
 }
 
-// Counters has the counters of a node.
+// Counters takes samples of a node's counters.
 type Counters interface {
 	// Sample returns the current values of the node's counters.
 	Sample() *Sample

@@ -13,19 +13,19 @@ import (
 
 // Initializer bootstraps the cluster of this node.
 type Initializer interface {
-	// Initialize starts the bootstrap, unless the node belongs to a cluster, and
-	// returns its progress. It does not block. The request stays in force until
-	// the node stops. It fails with a *status.RefusedError if the node may not
-	// bootstrap a cluster.
+	// Initialize starts the bootstrap, unless the node belongs to a cluster,
+	// and returns its progress. It does not block. The node then tries to
+	// bootstrap until it succeeds or stops. It fails with a
+	// *status.RefusedError if the node may not bootstrap a cluster.
 	Initialize() (BootstrapProgress, error)
 }
 
 // BootstrapProgress is the progress of a node's bootstrap.
 type BootstrapProgress struct {
-	Cluster      string   // empty if it belongs to none
-	Bootstrapped bool     // the node bootstrapped the cluster since it started
-	Unanswered   []string // seeds that did not answer the last time
-	Waits        string   // what the node waits for
+	Cluster      string   // empty if the node belongs to no cluster
+	Bootstrapped bool     // the node has bootstrapped the cluster since it started
+	Unanswered   []string // seeds that did not answer when they were last asked
+	Waits        string   // describes what the node waits for
 }
 
 // initService implements Initialize.

@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// lookInterval is how long the looked-up leaders are reused, because many
-// clients ask at the same time during a fail-over.
+// lookInterval is how long looked-up leaders are reused, because many clients
+// ask at the same time during a fail-over.
 const lookInterval = 50 * time.Millisecond
 
 // leaderVersions numbers the changes of shard leaders, so that a client can ask
@@ -25,7 +25,7 @@ type leaderVersions struct {
 	looked  time.Time
 	change  uint64
 	leaders []sharding.NodeID // by shard
-	changed []uint64          // by shard: the number of its last change
+	changed []uint64          // by shard: number of its last change
 }
 
 func newLeaderVersions() *leaderVersions { return &leaderVersions{epoch: rand.Text()} }

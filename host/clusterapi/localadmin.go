@@ -37,7 +37,7 @@ func (s localAdmin) MoveShard(ctx context.Context, shard sharding.ShardID, to sh
 
 func (s localAdmin) Drain(ctx context.Context, node sharding.NodeID) error {
 	if s.hasLeft(ctx, node) {
-		return nil // it leads nothing
+		return nil // the node leads no shard
 	}
 	err := s.aboutNode(ctx, coordinator.OperationDrain, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
 		_, err := c.Drain(ctx, connect.NewRequest(&clusterv1.DrainRequest{NodeId: string(node)}))
@@ -46,7 +46,7 @@ func (s localAdmin) Drain(ctx context.Context, node sharding.NodeID) error {
 	if err != nil || leaderproxy.FromPeer(ctx) {
 		return err
 	}
-	return s.Member.AwaitClusterView(ctx) // the caller next checks on this node whether the operation is pending
+	return s.Member.AwaitClusterView(ctx) // the caller then looks on this node whether the operation is pending
 }
 
 func (s localAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
@@ -58,7 +58,7 @@ func (s localAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
 
 func (s localAdmin) Leave(ctx context.Context, node sharding.NodeID) error {
 	if s.hasLeft(ctx, node) {
-		return nil // the operation is done
+		return nil // the node has left already
 	}
 	return s.aboutNode(ctx, coordinator.OperationLeave, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
 		_, err := c.Leave(ctx, connect.NewRequest(&clusterv1.LeaveRequest{NodeId: string(node)}))
@@ -107,9 +107,9 @@ func (s localAdmin) checkMember(ctx context.Context, node sharding.NodeID) error
 	return nil
 }
 
-// hasLeft reports whether the node was a member and no longer is. If this node
-// has left, its own metadata does not say so, because the cluster no longer sends
-// it any.
+// hasLeft reports whether the node was a member and is none any more. If this
+// node itself has left, its own metadata does not say so, because the cluster
+// no longer replicates it to this node.
 func (s localAdmin) hasLeft(ctx context.Context, node sharding.NodeID) bool {
 	if node == s.Self && s.Member.HasLeft() {
 		return true
@@ -117,7 +117,8 @@ func (s localAdmin) hasLeft(ctx context.Context, node sharding.NodeID) bool {
 	return errors.Is(s.checkMember(ctx, node), ErrUnknownNode) && s.Metadata.View().HasLeft(node)
 }
 
-// submit submits an operation on this node, or calls the coordinator's node.
+// submit submits an operation on this node or, if the coordinator runs on a
+// different node, calls elsewhere for that node.
 func (s localAdmin) submit(ctx context.Context, o coordinator.Operation, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) (remaining int, err error) {
 	remaining, err = s.Member.Operate(ctx, o)
 	var away *sharding.NotLeaderError
@@ -131,8 +132,7 @@ func (s localAdmin) submit(ctx context.Context, o coordinator.Operation, elsewhe
 	if err != nil {
 		return 0, away
 	}
-	// If that node does not accept this one as a member any more, CallerError
-	// makes the caller try again, and this node finds out meanwhile that it has
-	// left.
+	// If that node no longer accepts this one as a member, CallerError makes
+	// the caller try again. Meanwhile this node finds out that it has left.
 	return 0, leaderproxy.CallerError(elsewhere(ctx, clusterv1connect.NewClusterServiceClient(leaderproxy.Telling(client), base+strings.TrimSuffix(leaderproxy.Path, "/"))))
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// localView describes the cluster: members and placement from the metadata,
-// shards with a replica here as this node sees them, and all other shards as
-// last reported by the coordinator.
+// localView describes the cluster. Members and placement come from the
+// metadata, shards with a replica on this node from that replica, and all other
+// shards from the coordinator's last report.
 type localView struct{ *Parts }
 
 func (s localView) Overview(context.Context) (Overview, error) {
@@ -77,7 +77,8 @@ func (s localView) Overview(context.Context) (Overview, error) {
 	return o, nil
 }
 
-// troubleOf returns why a node is not given leaderships; nil if it may be.
+// impairmentOf returns why a node is not given leaderships; nil if it may get
+// them.
 func impairmentOf(n cluster.NodeState) *clusterv1.Impairment {
 	if n.Impairment == nil && !n.Full {
 		return nil
@@ -116,8 +117,8 @@ func (s localView) Shards(ctx context.Context) ([]Shard, error) {
 	return s.shards(func() map[sharding.ShardID]cluster.ShardState { return s.Member.Sizes(ctx) })
 }
 
-// shards describes all shards. A shard with a replica here is described from
-// the replica, and any other shard from the result of told.
+// shards describes all shards. A shard with a replica on this node is described
+// from that replica, and any other shard from the result of reported.
 func (s localView) shards(reported func() map[sharding.ShardID]cluster.ShardState) ([]Shard, error) {
 	view := s.Metadata.View()
 	statuses, err := s.Raft.Statuses()
@@ -125,7 +126,7 @@ func (s localView) shards(reported func() map[sharding.ShardID]cluster.ShardStat
 		return nil, err
 	}
 	here := make(map[sharding.ShardID]cluster.ShardState, len(statuses))
-	aside := map[sharding.ShardID]cluster.ShardState{} // of stopped replicas, used only if there is no other source
+	aside := map[sharding.ShardID]cluster.ShardState{} // shards whose replica has stopped; used only if there is no other source
 	for _, st := range statuses {
 		applied, _ := s.Machine.Applied(st.Shard)
 		node, _ := view.ReplicaNode(st.Shard, st.Leader)
@@ -133,7 +134,7 @@ func (s localView) shards(reported func() map[sharding.ShardID]cluster.ShardStat
 			Leader: node, Term: st.Term, Voters: st.Voters, Learners: st.Learners,
 			Entities: s.Machine.Entities(st.Shard), Applied: applied, Bytes: s.Machine.Bytes(st.Shard),
 		}
-		if st.Shard == sharding.MetaShard { // it stores no records
+		if st.Shard == sharding.MetaShard { // the metadata shard stores no records, so the size of its log is shown
 			s := here[st.Shard]
 			s.Bytes = uint64(st.Bytes)
 			here[st.Shard] = s
@@ -206,8 +207,8 @@ func nodesOf(view *meta.View, shard sharding.ShardID, ids []sharding.ReplicaID, 
 }
 
 // stoppedReplicas returns the replicas of the cluster that have stopped or are
-// disputed: the local ones from their statuses, others as last reported by the
-// coordinator.
+// disputed. Those of this node come from their statuses, others from the
+// coordinator's last report.
 func (s localView) stoppedReplicas(statuses []raftgroup.Status) map[sharding.ShardID][]StoppedReplica {
 	out := map[sharding.ShardID][]StoppedReplica{}
 	add := func(shard sharding.ShardID, node sharding.NodeID, why sharding.StopReason) {

@@ -19,18 +19,18 @@ import (
 // member is this node as a member of its cluster.
 type member interface{ Describe() meta.Member }
 
-// Parts are the parts of a node with which it implements the ClusterService. All
-// are required except Now.
+// Parts are the parts of a node with which it implements the ClusterService.
+// All except Now are required.
 type Parts struct {
 	Self       sharding.NodeID
 	ClusterID  string
 	ShardCount uint32      // number of data shards
-	Policy     meta.Policy // from the node's own flags
+	Policy     meta.Policy // policy from the node's own flags
 	Node       member
 	Identity   *datadir.Record
 	Now        func() time.Time // the wall clock; nil is time.Now
-	CaughtUp   *atomic.Bool     // with the metadata that the cluster had when the node started
-	Counters   Counters         // of the node
+	CaughtUp   *atomic.Bool     // the metadata has caught up with the cluster's state at the start of this node
+	Counters   Counters         // counters of the node
 
 	Metadata    *cluster.Metadata
 	Member      *cluster.Member

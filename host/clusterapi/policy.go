@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// Policies changes the policy of the cluster; any node can be asked.
+// Policies changes the policy of the cluster, on any node.
 type Policies interface {
 	// SetPolicy changes the fields that are not nil and returns the policy when
 	// the change is durable. It fails with an *InvalidSettingError if a value is
@@ -21,7 +21,7 @@ type Policies interface {
 	SetPolicy(ctx context.Context, c PolicyChange) (Policy, error)
 }
 
-// Policy is what operators have set for the whole cluster.
+// Policy is the policy that operators have set for the whole cluster.
 type Policy struct {
 	Replication int
 	MinMembers  int

@@ -17,9 +17,9 @@ func shownPolicy(p meta.Policy, stored bool) Policy {
 // policyStore implements Policies.
 type policyStore struct{ *Parts }
 
-// SetPolicy implements Policies. Concurrent changes of different fields are all
-// kept. At cluster version 1 only the whole policy can be written, so the second
-// of two concurrent changes may revert the first.
+// SetPolicy implements Policies. Concurrent changes of different fields all
+// take effect. At cluster version 1 only the whole policy can be written, so
+// the second of two concurrent changes may revert the first.
 func (s policyStore) SetPolicy(ctx context.Context, c PolicyChange) (Policy, error) {
 	p, err := s.put(ctx, c)
 	for errors.Is(err, meta.ErrConflict) && ctx.Err() == nil { // a concurrent change was applied first

@@ -23,7 +23,7 @@ const profileMessageBytes = 256 << 10
 
 // Sampler profiles the guests of this node.
 type Sampler interface {
-	// Profile samples the guests of a type for the duration long.
+	// Profile samples the guests of a type for the given duration.
 	Profile(ctx context.Context, entityType string, long time.Duration) ([]modules.GuestStack, error)
 }
 
@@ -99,7 +99,7 @@ func (s *guestProfiler) profile(ctx context.Context, r *clusterv1.ProfileGuestsR
 type measuring struct {
 	messages chan *clusterv1.ProfileGuestsResponse
 	all      sync.WaitGroup
-	failed   error // of this node; read after all have ended
+	failed   error // error of this node; read only after all nodes have ended
 }
 
 func (m *measuring) send(ctx context.Context, part *clusterv1.ProfileGuestsResponse) error {

@@ -34,15 +34,15 @@ type rolesHandler interface {
 	CanI(context.Context, *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error)
 }
 
-// RoleStore stores the roles of the cluster; any node can use it. Reads use this
-// node's copy, and fail with request.ErrNotReady until it has caught up.
+// RoleStore stores the roles of the cluster, on any node. Reads use this node's
+// copy, and fail with request.ErrNotReady until it has caught up.
 //
-// Changes return when they are durable and this node has applied them. They fail
-// with an *InvalidRoleError, or with a *status.RefusedError if they conflict with
-// the stored state or the cluster version does not support roles.
+// Changes return when they are durable and this node has applied them. They
+// fail with an *InvalidRoleError, or with a *status.RefusedError if they
+// conflict with the stored state or the cluster version does not support roles.
 type RoleStore interface {
-	// Roles returns the roles that were put, and the revision of the last
-	// change.
+	// Roles returns the stored roles, without the built-in ones, and the
+	// revision of the last change.
 	Roles() ([]access.Role, uint64, error)
 	PutRole(ctx context.Context, r access.Role) (revision uint64, err error)
 	DeleteRole(ctx context.Context, name string) (revision uint64, err error)
@@ -78,7 +78,8 @@ type roleService struct {
 	Logger  *slog.Logger
 }
 
-// awaitRevision waits until calls to this node are decided by the revision.
+// awaitRevision waits until this node authorizes calls by a revision of the
+// roles that is not older than the given one.
 func (s *roleService) awaitRevision(ctx context.Context, revision uint64) error {
 	if s.Auth == nil {
 		return nil
@@ -109,7 +110,7 @@ func (s *roleService) PutRole(ctx context.Context, req *connect.Request[clusterv
 	for _, m := range req.Msg.GetRules() {
 		r.Rules = append(r.Rules, access.Rule{Effect: access.Effect(m.GetEffect()), Verbs: m.GetVerbs(), Types: m.GetTypes(), IDPrefixes: m.GetIdPrefixes(), Commands: m.GetCommands()})
 	}
-	if r.Check() == nil { // if it is invalid, the store returns the error
+	if r.Check() == nil { // if the role is invalid, the store returns the error
 		if err := s.Auth.GiveRole(ctx, r); err != nil {
 			return nil, status.Public(s.Logger, err)
 		}
@@ -277,7 +278,7 @@ func (s *roleService) DeleteToken(ctx context.Context, req *connect.Request[clus
 	return connect.NewResponse(&clusterv1.DeleteTokenResponse{}), nil
 }
 
-// CanI returns who the caller is, and whether it may make a call.
+// CanI returns the caller's identity, and whether it may make a call.
 func (s *roleService) CanI(ctx context.Context, req *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {
 	m := req.Msg
 	c, known := authorize.CallOf(m)

@@ -28,8 +28,8 @@ func (s *roleShelf) RoleBindings() ([]access.Binding, uint64, error) {
 	return s.bindings, math.MaxUint64, nil
 }
 
-// TestRolesFitInAnAnswer: all roles of a cluster, or all bindings, fit into one
-// response, whatever they contain.
+// TestRolesFitInAnAnswer checks that all roles of a cluster, or all its role
+// bindings, fit into one response, whatever they contain.
 func TestRolesFitInAnAnswer(t *testing.T) {
 	for _, pattern := range []int{1, 8, 100, access.MaxPatternBytes} {
 		s, size := &roleShelf{}, 0

@@ -84,8 +84,8 @@ func (s roleStore) DeleteToken(ctx context.Context, name string) (uint64, error)
 }
 
 // do runs a change and returns its revision. It first checks the cluster
-// version, because replicas of the previous release would stop at such a
-// command.
+// version, because a replica of the previous release would stop if it applied
+// such a command.
 func (s roleStore) do(ctx context.Context, command []byte) (uint64, error) {
 	if err := s.Metadata.CatchUp(ctx); err != nil {
 		return 0, err

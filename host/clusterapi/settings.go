@@ -71,7 +71,8 @@ func (s *settingService) ListSettings(_ context.Context, req *connect.Request[cl
 
 // WatchSettings sends every setting with a prefix, and then every change. It
 // compares the revisions that it has sent with the current ones, so a slow
-// client gets the latest value of each setting but may miss values in between.
+// client may miss intermediate values, but gets the latest value of each
+// setting.
 func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request[clusterv1.WatchSettingsRequest], out *connect.ServerStream[clusterv1.WatchSettingsResponse]) error {
 	open, err := s.guard.Enter(ctx)
 	if err != nil {
@@ -85,7 +86,7 @@ func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request
 	}
 	sent := make(map[string]uint64)
 	for {
-		changed := s.settings.Changed() // before List, so that no later change is missed
+		changed := s.settings.Changed() // subscribe before List, so that no later change is missed
 		list, revision, err := s.settings.List(req.Msg.GetKeyPrefix())
 		if err != nil {
 			return status.Public(s.log, err)

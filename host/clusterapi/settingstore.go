@@ -58,7 +58,7 @@ func (s settingStore) Put(ctx context.Context, key, value string) (uint64, error
 	if err := modules.CheckRoom(s.Metadata.View(), key, value); err != nil {
 		return 0, &InvalidSettingError{Reason: err.Error()}
 	}
-	if modules.CheckShadow(s.Metadata.View(), key, value) != nil { // the module may have been uploaded just now
+	if modules.CheckShadow(s.Metadata.View(), key, value) != nil { // the module may have been uploaded a moment ago
 		if err := s.Metadata.CatchUp(ctx); err != nil {
 			return 0, err
 		}

@@ -19,7 +19,7 @@ const mostTypes = 200
 // Sample has the counters of a node at a point in time. It must not be changed.
 type Sample struct {
 	At    time.Time
-	CPU   time.Duration // of the process
+	CPU   time.Duration // processor time of the process
 	Types map[string]TypeCounts
 	// Stages has the stage histograms of the types that are measured separately.
 	Stages map[string]*[request.Stages]telemetry.HistogramSnapshot
@@ -30,7 +30,7 @@ type Sample struct {
 	// The other fields are gauges.
 	Resident, Waiting          uint64
 	Led, Processors            uint32
-	Memory, GuestMemory, Space uint64 // bytes
+	Memory, GuestMemory, Space uint64 // in bytes
 	ReadOnly                   bool
 }
 
@@ -96,7 +96,8 @@ func (d duration) rate(was, is uint64) float64 {
 	return float64(is-was) / time.Duration(d).Seconds()
 }
 
-// stage returns the durations of a stage within a period; nil if there are none.
+// stage returns the durations of a stage within a period; nil if nothing was
+// measured.
 func stage(s telemetry.HistogramSnapshot) *clusterv1.StageTime {
 	if s.Count() == 0 {
 		return nil

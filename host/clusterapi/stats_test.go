@@ -81,7 +81,8 @@ func TestRatesCoverOnlyThePeriod(t *testing.T) {
 	}
 }
 
-// TestStageSeriesAreBounded: the types with the most commands are reported.
+// TestReportedTypesAreBounded checks that if there are too many types, those
+// with the most commands are reported.
 func TestReportedTypesAreBounded(t *testing.T) {
 	from, to := &Sample{At: time.Unix(1, 0)}, &Sample{At: time.Unix(2, 0), Types: map[string]TypeCounts{}}
 	for i := range 250 {
@@ -98,7 +99,7 @@ func TestReportedTypesAreBounded(t *testing.T) {
 func TestConcurrentCallersShareASample(t *testing.T) {
 	taken, at := 0, time.Now()
 	s := &statsWatch{Counters: countersFunc(func() *Sample { taken++; return &Sample{At: at} })}
-	at = time.Now().Add(time.Hour) // even on a slow machine
+	at = time.Now().Add(time.Hour) // a time far ahead, so that the sample is fresh even on a slow machine
 	first := s.sample()
 	if second := s.sample(); second != first || taken != 1 {
 		t.Errorf("%d samples were taken", taken)
@@ -109,7 +110,7 @@ func TestConcurrentCallersShareASample(t *testing.T) {
 	}
 }
 
-// countersFunc is a function as Counters.
+// countersFunc makes a function a Counters.
 type countersFunc func() *Sample
 
 func (f countersFunc) Sample() *Sample { return f() }

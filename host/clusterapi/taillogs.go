@@ -16,8 +16,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// logNodeTime limits the time in which a different node must send the lines that
-// it has.
+// logNodeTime limits the time in which a different node must send the lines
+// that it has stored.
 const logNodeTime = 10 * time.Second
 
 // logTail implements TailLogs. All fields are required.
@@ -27,10 +27,10 @@ type logTail struct {
 	Types Types
 }
 
-// TailLogs sends the log lines of a type that nodes have and, on request, new
-// lines as they come. It fetches the next message only after the previous one
-// was sent. For a slow reader, nodes overwrite lines that were not sent yet, and
-// the reader gets the number of lost lines.
+// TailLogs sends the log lines of a type that nodes have stored and, on
+// request, new lines as they come. It fetches the next message only after it
+// has sent the previous one. If the reader is slow, nodes overwrite lines that
+// were not sent yet, and the reader gets the number of lost lines.
 func (s *logTail) TailLogs(ctx context.Context, r *connect.Request[clusterv1.TailLogsRequest], out *connect.ServerStream[clusterv1.TailLogsResponse]) error {
 	if err := s.tail(ctx, r.Msg, out); err != nil {
 		return status.Public(s.Log, err)

@@ -41,7 +41,7 @@ type node struct {
 	*logTail
 	id     sharding.NodeID
 	server *httptest.Server
-	down   atomic.Bool // it answers no request
+	down   atomic.Bool // the node answers no request
 	client clusterv1connect.ClusterServiceClient
 }
 
@@ -119,11 +119,11 @@ func (n *node) say(entityType, id, text string) {
 	n.Lines.Add(sharding.EntityID{Type: entityType, ID: id}, journal.Digest{1}, modules.LineInfo, []byte(text))
 }
 
-// told collects what a call has sent so far.
+// told collects the lines and the missing nodes that a call has sent so far.
 type told struct {
 	t       *testing.T
 	stream  *connect.ServerStreamForClient[clusterv1.TailLogsResponse]
-	lines   map[string]bool // as "node id text"
+	lines   map[string]bool // keys are "node id text"
 	missing map[string]int
 }
 

@@ -39,7 +39,7 @@ const askVersionTime = 3 * time.Second
 // the raise would partition the cluster.
 type versions struct{ *Parts }
 
-// FinalizeUpgrade implements Levels.
+// FinalizeUpgrade implements UpgradeFinalizer.
 func (s versions) FinalizeUpgrade(ctx context.Context, version sharding.ClusterVersion, dryRun bool) (UpgradeReport, error) {
 	if err := s.Metadata.CatchUp(ctx); err != nil {
 		return UpgradeReport{}, err
@@ -89,7 +89,7 @@ func obstacle(nodes []NodeVersions) error {
 	return nil
 }
 
-// memberAnswer is the answer of a member.
+// memberAnswer is a member's answer to the question which versions it supports.
 type memberAnswer struct {
 	NodeVersions
 	speaker meta.Speaker
@@ -104,8 +104,9 @@ func nodeVersions(members []memberAnswer) []NodeVersions {
 	return out
 }
 
-// changedSince finds members that differ from the members asked before, by
-// incarnation and address, because it is not known which nodes reach them.
+// changedSince records an obstacle for each member that was started or moved
+// since the members were asked before, because it was not checked which nodes
+// reach it.
 func changedSince(before, now []memberAnswer) {
 	for i, a := range now {
 		if a.Obstacle == "" && !slices.ContainsFunc(before, func(b memberAnswer) bool {

@@ -17,8 +17,8 @@ import (
 const watchInterval = 200 * time.Millisecond
 
 // WatchCluster sends the state of the cluster, and sends it again whenever it
-// changes. It compares with the last message that it sent, so it holds one
-// message and no queue: a slow client may miss intermediate states but never the
+// changes. It compares the state with the last message that it sent, so it
+// needs no queue, and a slow client may miss intermediate states but never the
 // latest.
 func (s *clusterService) WatchCluster(ctx context.Context, _ *connect.Request[clusterv1.WatchClusterRequest], out *connect.ServerStream[clusterv1.WatchClusterResponse]) error {
 	open, err := s.guard.Enter(ctx)

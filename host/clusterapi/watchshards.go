@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	// lookEvery is the minimum interval between messages to a caller.
+	// lookEvery is the minimum interval between two messages to a caller.
 	lookEvery = 200 * time.Millisecond
-	// listEvery is how often all shards are listed if no leader has changed, and
-	// countEvery how often their sizes are sent, which change with each command.
+	// listEvery is how often all shards are listed if no leader has changed.
+	// countEvery is how often the sizes of shards are sent, because they change
+	// with each command.
 	listEvery  = time.Second
 	countEvery = 10 * time.Second
 )
@@ -75,9 +76,9 @@ func (s *shardWatch) WatchShards(ctx context.Context, _ *connect.Request[cluster
 	}
 }
 
-// shardParts splits m into the messages that are sent, none if m is nil. Each
-// ends where a page of a listing would, and all after the first are marked as
-// changes.
+// shardParts splits m into the messages that are sent; it returns none if m is
+// nil. Each message has the size of a page of a listing, and all after the
+// first are marked as changes.
 func shardParts(m *clusterv1.WatchShardsResponse) iter.Seq[*clusterv1.WatchShardsResponse] {
 	return func(yield func(*clusterv1.WatchShardsResponse) bool) {
 		if m == nil {
@@ -97,7 +98,7 @@ func shardParts(m *clusterv1.WatchShardsResponse) iter.Seq[*clusterv1.WatchShard
 	}
 }
 
-// seen is the state that a caller was sent.
+// seen is the state that a caller was last sent.
 type seen struct {
 	shards  []*clusterv1.Shard
 	leaders []sharding.NodeID // when the shards were last listed
@@ -135,8 +136,8 @@ func (s *shardWatch) look(ctx context.Context, sent *seen, now time.Time) (*clus
 	return out, nil
 }
 
-// differ reports whether a shard has changed. Changes of its size only count if
-// counts is set.
+// differ reports whether a shard has changed. If counts is not set, a change of
+// its size does not count.
 func differ(was, is *clusterv1.Shard, counts bool) bool {
 	if counts {
 		return !proto.Equal(was, is)

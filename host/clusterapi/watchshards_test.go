@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// shelf is a fake cluster. The test sets the shards and the error that it
-// returns, and reads the number of its calls.
+// shelf is a fake cluster. The test sets its shards and the error that it
+// returns, and reads how often it was called.
 type shelf struct {
 	shards []*clusterv1.Shard
 	lists  int

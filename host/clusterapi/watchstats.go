@@ -18,8 +18,8 @@ const (
 	// statsNodeTime is how much longer than the interval a different node may
 	// take.
 	statsNodeTime = 10 * time.Second
-	// freshFor is how old a sample may be when it is reused, so that a node
-	// takes at most so many samples per second, however many callers there are.
+	// freshFor is how old a sample may be if it is reused. So a node takes at
+	// most five samples per second, however many callers there are.
 	freshFor = 200 * time.Millisecond
 )
 

@@ -9,12 +9,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestFirstCommandOfAbsentEntityReadsNothing checks that the first command of an entity that is
-// known to have no record is decided in the same turn without reading, and that
-// an evicted entity is read.
+// TestFirstCommandOfAbsentEntityReadsNothing checks that if an entity is known
+// to have no record, its first command is decided in the same turn without
+// reading a history, and that an evicted entity is read.
 func TestFirstCommandOfAbsentEntityReadsNothing(t *testing.T) {
 	w := quiet(t)
-	w.core.stats.Loads = 1 // the world reports every second load as absent
+	w.core.stats.Loads = 1 // the world reports an entity as absent at every second load
 	first := func(id string) (read bool) {
 		w.core.submit(w.now, []*request.Request{{
 			Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: id}, Name: "add", Payload: []byte("1"), ID: journal.CommandID(fmt.Sprint(id, w.core.stats.Loads)),

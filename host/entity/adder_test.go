@@ -14,14 +14,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// adder is a guest that uses the frames directly. The state of an entity is a
-// sum. Commands: "add N" emits one event, "twice N" emits two, "note" emits
-// none, "checkpoint" emits one of a run, "refuse N" rejects after it has
-// emitted, "deny" rejects immediately,
-// and "trap" traps. The reply, and the query "sum", are the sum in decimal.
+// adder is a guest that handles the frames of the contract without an SDK. The
+// state of an entity is a sum. Commands: "add N" emits one event, "twice N"
+// emits two, "note" emits none, "checkpoint" emits the checkpoint of a run,
+// "refuse N" emits an event and then rejects, "deny" rejects immediately, and
+// "trap" traps. The reply, and the query "sum", are the sum in decimal.
 type adder struct {
 	w    *world
-	rev  uint64 // revision of its activation, or the other revision with the same module
+	rev  uint64 // revision of the activation that opened the instance; another one with the same module may use it
 	sums map[uint64]int64
 	most int
 	fuel int64
@@ -112,8 +112,8 @@ func (g *adder) Apply(h uint64, frames []byte) error {
 	}
 }
 
-// bound checks that the guest runs under the revision in the log: no older one,
-// and none that is not in the log yet.
+// bound checks that the guest runs under the revision in the shard's log, or
+// under one with the same module. An older or newer module must not run.
 func (g *adder) bound() {
 	if g.rev/2 != g.w.revision/2 {
 		g.w.problem("a guest of revision %d ran, the log is at %d", g.rev, g.w.revision)

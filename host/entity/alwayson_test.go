@@ -31,7 +31,8 @@ func (w *world) existing(s *alwaysOnScan) {
 	w.existings = append(w.existings, s)
 }
 
-// existingFound delivers the oldest read of ids.
+// existingFound delivers the result of the oldest pending scan for existing
+// ids.
 func (w *world) existingFound() {
 	if len(w.existings) > 0 {
 		s := w.existings[0]
@@ -50,7 +51,7 @@ func (w *world) ListExisting(_ context.Context, _ sharding.ShardID, _, after str
 }
 
 // missing counts the entities that should be in memory and are neither there
-// nor held back.
+// nor held back after a failure.
 func (w *world) missing() (n int) {
 	s := w.core.shard(worldShard)
 	if !w.autostart || w.bounded || w.core.opts.ExecutorBytes < 100 {
@@ -118,7 +119,7 @@ func TestAlwaysOnEntitiesRestartAfterLeaderChange(t *testing.T) {
 	}
 	w.askOf("e02", request.Passivate, "", "")
 	w.askOf("e02", request.Command, "note", "awake")
-	w.askOf("e99", request.Query, "sum", "") // does not exist
+	w.askOf("e99", request.Query, "sum", "") // the entity does not exist
 	records := len(w.log)
 	for range 2 {
 		w.handOver()
@@ -136,8 +137,8 @@ func TestAlwaysOnEntitiesRestartAfterLeaderChange(t *testing.T) {
 	}
 }
 
-// TestAlwaysOnStartsAreRateLimited checks that entities are started at
-// the configured rate, and after those of callers.
+// TestAlwaysOnStartsAreRateLimited checks that always-on entities are started
+// at the configured rate, and that entities for which callers wait come first.
 func TestAlwaysOnStartsAreRateLimited(t *testing.T) {
 	w := keeper(t)
 	for i := range 200 {
@@ -145,7 +146,7 @@ func TestAlwaysOnStartsAreRateLimited(t *testing.T) {
 	}
 	w.core.alwaysOn = newAlwaysOnStarter(alwaysOnOptions{Rate: 10, Types: w, Listed: true}, parts{w.core})
 	w.handOver()
-	w.later(time.Second) // the unused allowance is at most a burst
+	w.later(time.Second) // at most one burst of unused starts accumulates
 	began := len(w.inMemory())
 	w.later(3 * time.Second)
 	if n := len(w.inMemory()) - began; began > 80 || n < 20 || n > 31 {

@@ -61,7 +61,8 @@ type alwaysOnExecutor interface {
 	IsCrowded() bool
 	// Fire hands a request to its entity.
 	Fire(*request.Request)
-	// List performs a scan on another goroutine and passes it to Found.
+	// List performs a scan on another goroutine and passes it to
+	// alwaysOnStarter.OnScan.
 	List(*alwaysOnScan)
 }
 
@@ -91,7 +92,7 @@ type alwaysOnStarter struct {
 	opts       alwaysOnOptions
 	exec       alwaysOnExecutor
 	led        map[sharding.ShardID]*alwaysOnShard
-	types      []string         // always-on types at the last call of Learn
+	types      []string         // always-on types at the last call of UpdateTypes
 	shards     []*alwaysOnShard // shards with entities to start
 	scan       *alwaysOnScan
 	inProgress int // entities that are being started
@@ -106,13 +107,13 @@ type alwaysOnShard struct {
 	id        sharding.ShardID
 	dropped   bool     // the shard is no longer led
 	listed    bool     // the shard is in alwaysOnStarter.shards
-	types     []string // types to read; of the first, the ids after after
+	types     []string // types whose ids are still to be read; those of the first type up to after are read
 	after     string
-	typ       string   // of page
+	typ       string   // type of page
 	page      []string // ids that were read and not started
 	returning []sharding.EntityID
 	back      map[sharding.EntityID]heldBack
-	backAt    int64 // earliest retry in back; 0 if there is none
+	backAt    int64 // time of the earliest retry in back; 0 if there is none
 }
 
 // heldBack is the retry state of a failed entity.
@@ -263,7 +264,7 @@ func (m *alwaysOnStarter) Start() {
 func (m *alwaysOnStarter) next(s *alwaysOnShard, now int64) (id sharding.EntityID, ok bool) {
 	switch {
 	case m.exec.IsDeferring(s.id):
-		return id, false // callers first
+		return id, false // requests of callers come first
 	case s.backAt > 0 && s.backAt <= now:
 		return s.retry(now)
 	case len(s.returning) > 0:
@@ -279,8 +280,8 @@ func (m *alwaysOnStarter) next(s *alwaysOnShard, now int64) (id sharding.EntityI
 	return id, false
 }
 
-// retry returns the first held-back entity that is due. The entity keeps its
-// number of failures until it is started.
+// retry returns a held-back entity whose retry is due. The count of its
+// failures is kept until it is started.
 func (s *alwaysOnShard) retry(now int64) (id sharding.EntityID, ok bool) {
 	s.backAt = 0
 	for e, b := range s.back {
@@ -306,7 +307,7 @@ func (m *alwaysOnStarter) OnScan(scan *alwaysOnScan) {
 	}
 	if scan.err != nil {
 		m.opts.Logger.Error("cannot list always-on entities", "shard_id", s.id, "entity_type", scan.typ, "error", scan.err)
-		s.holdBack(sharding.EntityID{Type: scan.typ}, m.exec.Now().UnixNano()) // the whole type is retried
+		s.holdBack(sharding.EntityID{Type: scan.typ}, m.exec.Now().UnixNano()) // retry the whole type later
 		s.types, s.after = s.types[1:], ""
 		return
 	}
@@ -320,7 +321,7 @@ func (m *alwaysOnStarter) OnScan(scan *alwaysOnScan) {
 
 // start starts an entity by a request of kind Start.
 func (m *alwaysOnStarter) start(s *alwaysOnShard, id sharding.EntityID) {
-	if id.ID == "" { // a type that could not be read
+	if id.ID == "" { // not an entity, but a type whose ids could not be read
 		delete(s.back, id)
 		s.types = append(s.types, id.Type)
 		return

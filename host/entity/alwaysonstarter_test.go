@@ -23,7 +23,7 @@ type fakeExecutor struct {
 	fired    []*request.Request
 	scans    []*alwaysOnScan
 	existing map[string][]string // ids by type
-	broken   error               // result of reads
+	broken   error               // error of every read
 }
 
 func (l *fakeExecutor) Now() time.Time                    { return l.now }
@@ -123,8 +123,9 @@ func TestStarterStartsEachExistingEntityOnce(t *testing.T) {
 	}
 }
 
-// TestStartsYieldToRequestsAndMemory checks that starts wait for requests that wait and while
-// memory is short, and that entities in memory are not started.
+// TestStartsYieldToRequestsAndMemory checks that nothing is started while
+// requests wait or memory is short, and that entities in memory are not
+// started.
 func TestStartsYieldToRequestsAndMemory(t *testing.T) {
 	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"] = []string{"in", "out"}

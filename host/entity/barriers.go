@@ -28,9 +28,10 @@ type commitBarriers struct {
 	failedRound uint64             // highest round that could not be confirmed
 }
 
-// isFree reports whether the outcome can be answered: every proposal that it
-// depends on is at most decided, up to which all proposals are applied or lost,
-// and its ReadIndex round, if it needs one, is confirmed.
+// isFree reports whether the outcome can be answered. All proposals with
+// numbers up to decided are applied or lost, so the proposals that the outcome
+// depends on must be among them. If it needs a ReadIndex round, that round must
+// be confirmed.
 func (g *commitBarriers) isFree(r *request.Request, decided uint64) bool {
 	return r.Exec.Barrier <= decided && !r.Exec.NeedsRound && r.Exec.Round <= g.confirmed
 }
@@ -110,8 +111,9 @@ func (g *commitBarriers) take(picked func(*request.Request) bool, to func(*reque
 	g.awaiting = keep
 }
 
-// takeLost removes and returns the outcomes that may have seen a lost proposal:
-// those of its entities that wait for it or for a later proposal.
+// takeLost removes and returns the outcomes that may have seen the lost
+// proposal with this number. saw has the entities of that proposal. Their
+// outcomes may have seen it if they wait for it or for a later proposal.
 func (g *commitBarriers) takeLost(number uint64, saw map[sharding.EntityID]struct{}) (freed []*request.Request) {
 	g.awaiting = slices.DeleteFunc(g.awaiting, func(r *request.Request) bool {
 		_, it := saw[r.Entity]

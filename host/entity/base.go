@@ -15,18 +15,18 @@ import (
 type base struct {
 	opts   Options
 	runner guestRunner
-	disk   disk      // nil if it never fills
-	salt   uint64    // for the keys of entities
-	now    time.Time // of this turn
+	disk   disk      // nil if the disk counts as never full
+	salt   uint64    // makes the hashes of entity ids unpredictable
+	now    time.Time // time of this turn
 	stats  Stats
 
 	shards   map[sharding.ShardID]*shard
-	ready    fairQueue[*entity]   // entities that have a turn to take, by caller
+	ready    fairQueue[*entity]   // entities that wait for a turn, by caller
 	dirty    []*shard             // shards with an open batch or an unrequested ReadIndex round
-	unloaded map[*entity]struct{} // entities outside memory, or held up, that may have requests waiting
+	unloaded map[*entity]struct{} // entities that are out of memory, or that wait for something, and may have requests
 	owed     int                  // unanswered requests of all shards
 	rounds   uint64               // ReadIndex rounds requested by this executor, over all shards
-	intake   *deliveryIntake      // deliveries that wait
+	intake   *deliveryIntake      // deliveries that are not admitted yet
 
 	windows windows
 }

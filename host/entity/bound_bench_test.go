@@ -32,8 +32,9 @@ func (j *bench) query(id string) *request.Request {
 		Entity: sharding.EntityID{Type: "t", ID: id}}
 }
 
-// executorSteps returns the steps that an executor takes between two looks at
-// its queues, each at its bound. The function of a step performs it once.
+// executorSteps returns the steps between which an executor checks its queues.
+// Each has as much work as its bound allows. The function that make returns
+// performs the step once.
 func executorSteps(b *testing.B) []struct {
 	name string
 	make func() func()
@@ -184,8 +185,8 @@ func executorSteps(b *testing.B) []struct {
 }
 
 // BenchmarkExecutorStepsAtTheirBound runs each step once per iteration, with
-// new data each time, and reports the longest duration. Apart from guest calls,
-// other requests on the executor wait no longer than that.
+// new data each time, and reports the longest duration. A request never waits
+// longer than that for one step of the executor, apart from guest calls.
 func BenchmarkExecutorStepsAtTheirBound(b *testing.B) {
 	for _, step := range executorSteps(b) {
 		b.Run(step.name, func(b *testing.B) {

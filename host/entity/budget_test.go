@@ -73,7 +73,7 @@ func TestDeliveriesOverBudgetWait(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
 	w.typ.FuelBudget = NewBudget(100_000)
-	const each = 4 // executed per second, at a cost of at least some 26,000 each
+	const each = 4 // deliveries executed per second, because each costs at least 26,000 fuel
 	got := w.flood(1024)
 	step := func(d time.Duration) (done, sentBack int) {
 		w.now = w.now.Add(d)

@@ -26,7 +26,7 @@ const (
 type guestCall struct {
 	kind   callKind
 	in     *instance
-	guest  Guest // the instance's; the call opens one if the instance has none
+	guest  Guest // the instance's guest; nil if the call must open one
 	entity *entity
 	req    *request.Request // for callHandle and callQuery
 	env    Env
@@ -37,7 +37,7 @@ type guestCall struct {
 	frames []byte
 	handle uint64
 
-	load  *load // for callLoad; chunk and step are its next ones
+	load  *load // for callLoad, with the next chunk and step of the load
 	chunk *historyChunk
 	step  historyStep
 
@@ -45,7 +45,7 @@ type guestCall struct {
 
 	clock       func() time.Time
 	mayContinue func() bool // method value of continueCheck, allocated once
-	steps       int         // taken by check
+	steps       int         // steps of the payload check
 	payloadErr  error       // why check rejected the payload
 
 	fuel uint64 // spent by callHandle or callQuery
@@ -115,7 +115,8 @@ func (c *core) makeCall(v *guestCall) {
 	}
 }
 
-// detachCall leaves the running call alone. Its outcome arrives as an event.
+// detachCall continues without the running call. Its outcome arrives as an
+// event.
 func (c *core) detachCall() {
 	c.detachedCalls[c.call] = struct{}{}
 	c.call = newCall(c.opts.Now)
@@ -154,7 +155,7 @@ func (c *core) finishCall(v *guestCall) {
 		if stays {
 			c.offerState(e, v)
 		}
-	case v.req == nil: // answered when the executor was closed
+	case v.req == nil: // the request was answered when the executor was closed
 	case !stays:
 		c.requeue(v)
 	case v.payloadErr != nil:

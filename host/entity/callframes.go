@@ -19,7 +19,7 @@ func commandFrame(f []byte, t *Type, at journal.Sequence, r *request.Request, en
 	if made := timers.Of(r); made != nil {
 		f = abi.AppendDue(f, made.Timer.Due)
 	}
-	if r.Delivery != nil && r.Delivery.Token != "" && r.Delivery.OnReply == "" { // an outcome
+	if r.Delivery != nil && r.Delivery.Token != "" && r.Delivery.OnReply == "" { // the message reports the outcome of a send
 		f = abi.AppendToken(f, []byte(r.Delivery.Token))
 	}
 	return abi.AppendSource(t.AppendAbout(f, r), sourceOf(r))

@@ -8,8 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestOnlyOutcomesCarryTokens: a guest gets the token of its own send with the
-// outcome. The receiver of the send does not get it.
+// TestOnlyOutcomesCarryTokens checks that a guest that sends a message with a
+// token gets the token back with the outcome, and that the receiver of the
+// message does not get it.
 func TestOnlyOutcomesCarryTokens(t *testing.T) {
 	source := sharding.EntityID{Type: "account", ID: "a"}
 	for _, tt := range []struct {

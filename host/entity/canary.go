@@ -4,8 +4,9 @@ import "github.com/hostd/hostd/sharding"
 
 // CanaryStage is the progress of a module's rollout for a type.
 type CanaryStage struct {
-	// Made is the revision under which this node began to serve the module with
-	// the same limits; 0 if no other revision is equivalent.
+	// Made identifies activations that differ only in their revision: the
+	// revision under which this node first served the module with the same
+	// limits, or 0 if this activation equals no other.
 	Made uint64
 	// Canary serves a part of the entities. It may be nil.
 	Canary *Canary

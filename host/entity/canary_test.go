@@ -61,8 +61,9 @@ func (w *world) carriedOut(a *asked, records int) {
 	}
 }
 
-// TestWritePausedEntitiesWait checks that entities whose writes are paused write nothing
-// until the activations change, answer queries, and are not loaded again for it.
+// TestWritePausedEntitiesWait checks that entities whose writes are paused
+// write nothing until the activations change, answer queries, and need not be
+// loaded again when writes resume.
 func TestWritePausedEntitiesWait(t *testing.T) {
 	w := quiet(t)
 	w.follow(same)

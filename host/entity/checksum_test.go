@@ -12,7 +12,7 @@ import (
 // every ten seconds, and none below the cluster version that has them.
 func TestLeaderProposesReplicaChecksums(t *testing.T) {
 	w := quiet(t)
-	w.elapse(time.Hour) // because the zero time means that there was none
+	w.elapse(time.Hour) // a checksum time of zero would mean that there was no checksum yet
 	version := sharding.Version1
 	w.core.opts.ClusterVersion = func() sharding.ClusterVersion { return version }
 	proof := journal.Proof{Index: 1024, Checksum: journal.RowsDigest{7}}

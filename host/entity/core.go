@@ -28,8 +28,8 @@ const (
 	inMemory
 )
 
-// entity is an entity of the executor. The executor keeps it while it is not
-// cold or has faults to remember.
+// entity is an entity of the executor. The executor keeps it unless it is cold
+// and has no faults to remember.
 type entity struct {
 	id    sharding.EntityID
 	shard *shard
@@ -38,7 +38,7 @@ type entity struct {
 	phase phase
 	waits
 	seg     resident.Segment
-	exists  bool // if in memory: it has a record, and no later record deleted it
+	exists  bool // if in memory: it has a record, and its last record did not delete it
 	stopped bool // it left memory and must not be started before its next request
 	costly  bool // its load replayed much, and there is no snapshot since
 	replay  historyReplay
@@ -46,7 +46,7 @@ type entity struct {
 	// State in memory as the next command sees it, ahead of the commit.
 	inst     *instance
 	handle   uint32
-	touched  resident.Tick // up to touchEvery late
+	touched  resident.Tick // time of the last use, up to touchEvery too old
 	typ      *Type
 	sequence journal.Sequence
 	hash     journal.Hash
@@ -59,7 +59,7 @@ type entity struct {
 	// waiting are the undecided requests, in order.
 	waiting request.Queue
 
-	extra *extra // nil for most
+	extra *extra // nil for most entities
 }
 
 // waits reports which lists of waiting entities have the entity.
@@ -101,7 +101,7 @@ type core struct {
 	heat          resident.Heat
 	index         uint64   // index of the log entry whose apply result is being taken
 	leaving       []*shard // shards with entities of an ended leadership
-	mayLeave      int      // how many of these may leave in this turn
+	mayLeave      int      // number of these entities that may leave in this turn
 }
 
 // Stats counts the work of an executor since it started.
@@ -124,7 +124,7 @@ type Stats struct {
 	Entities, Instances                                              int
 	GuestBytes                                                       int64
 	Hibernated                                                       int   // hibernated entities, which are in memory too
-	HibernatedBytes                                                  int64 // of the pages with their records
+	HibernatedBytes                                                  int64 // memory of the pages that hold hibernated entities
 	WindowBytes                                                      int64 // memory of idempotency windows
 }
 
@@ -146,7 +146,7 @@ func newCore(opts Options, r guestRunner) *core {
 	c.snapshots = newSnapshots(&c.base)
 	c.faulted = newFaultSet(func(e *entity) {
 		if e.clearFaults(); e.phase == cold && e.waiting.Len() == 0 {
-			c.residents.forget(e) // there is no other reason to keep it
+			c.residents.forget(e) // no other reason is left to keep the entity
 		}
 	})
 	c.decider = decider{base: &c.base, exec: c, timers: c.timers, types: c.residents.types, refusals: NewRate(refusalLines)}
@@ -242,7 +242,7 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 		return
 	}
 	if e.phase == cold && refusesClient(c.typeOf(r.Entity), r) {
-		s.settle(r, request.Result{Err: request.ErrInternalCommand}) // without loading the entity
+		s.settle(r, request.Result{Err: request.ErrInternalCommand}) // decided without loading the entity
 		c.revive(e)
 		return
 	}
@@ -258,9 +258,9 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 	c.revive(e)
 }
 
-// pump gives turns to the entities that have work. Guests are called only from
-// here, at the bottom of the stack, so that the executor can continue without a
-// call that runs long.
+// runTurns gives turns to the entities that have work. Guests are called only
+// from here, at the bottom of the stack, so that the executor can continue
+// without a call that runs long.
 func (c *core) runTurns() {
 	c.leaveShards()
 	c.mayLeave = c.opts.LeaveSlice
@@ -278,8 +278,9 @@ func (c *core) runTurns() {
 	}
 }
 
-// turn serves an entity's queue until it is empty, the entity leaves, or others
-// have waited long enough. If other callers wait, that is after one request.
+// turn serves an entity's queue until it is empty, the entity leaves memory, or
+// other entities have waited long enough. If requests of other callers wait,
+// turn ends after one request.
 func (c *core) turn(e *entity) {
 	for n := 0; e.shard.state == leading; n++ {
 		switch {

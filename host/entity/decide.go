@@ -25,17 +25,17 @@ type decider struct {
 	scratch []byte
 	fuel    uint64 // of the command being decided
 	record  recordBuilder
-	refusal *journal.Refusal // for the next record; nil without one
+	refusal *journal.Refusal // why the next record rejects its message; nil if it does not
 	output  abi.Output
 
 	refusals *Rate // limits the log lines about dead letters
-	unlogged int   // dead letters without a line since the last one
+	unlogged int   // dead letters that were not logged since the last log line
 }
 
-// deciderExecutor is the executor, as far as decisions affect it beyond records.
+// deciderExecutor is the part of the executor that a decider calls.
 type deciderExecutor interface {
-	// nextCall returns the guestCall to fill in for makeCall, which passes the
-	// guest's output to handled or queried.
+	// nextCall returns an empty guestCall for makeCall. When the call returns,
+	// its output arrives in finishCommand or finishQuery.
 	nextCall() *guestCall
 	makeCall(*guestCall)
 	// answerFailure answers a request whose guest call failed.
@@ -118,7 +118,7 @@ func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) 
 	v := d.exec.nextCall()
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
 	v.env = Env{Now: now, Seed: guestSeed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel, Counts: e.typ.Counts}
-	if timers.Of(r) == nil { // the payload of a timer may be that of an earlier module
+	if timers.Of(r) == nil { // a timer's payload is not checked, because an earlier module may have set it
 		v.check = e.typ.CommandCheck(r)
 	}
 	v.frames = commandFrame(v.frames[:0], e.typ, e.sequence, r, v.env)
@@ -321,7 +321,7 @@ func (d *decider) rejectOutput(e *entity, v *guestCall, refused error, unlisted 
 	d.stats.Rejections++
 	e.inst.Pool().Counter(d.types, e.typ).Rejection()
 	d.output.Reset()
-	d.output.HasState = true // there is none, but the guest's state must be discarded
+	d.output.HasState = true // it has no state, but the guest's state must be discarded
 	switch {
 	case r.Kind == request.Deliver:
 		code := request.CodeOutOfRange

@@ -26,14 +26,15 @@ func (e *entity) updateFilter(final bool) *window.Filter {
 	return e.withExtra().beyond.Follow(&e.seen, e.shard.opts.FilterAbove, final)
 }
 
-// windowBuilt ends the rebuilding of the entity's window.
+// windowBuilt sets what the rebuilt window knows about forgotten commands.
 func (e *entity) windowBuilt(before int64) {
 	e.seen.EndRebuild(&e.shard.opts.Window, before, e.shard.logNow(), e.extra != nil && e.extra.beyond.Partial)
 }
 
-// rejectForgotten rejects a retry if the entity may have executed and forgotten an
-// earlier attempt. If the window is only partly in memory, it reads the rest
-// first, and the command is then served first.
+// rejectForgotten rejects a retry if the entity may have executed and forgotten
+// an earlier attempt. If only a part of the window is in memory, it first
+// reloads the entity with the whole window, and the request is served before
+// others.
 func (d *decider) rejectForgotten(e *entity, r *request.Request, now int64) bool {
 	if !r.Again || r.First.IsZero() || e.seen.Reaches(e.shard.FirstAttempt(d.now, r.First, now)) {
 		return false
@@ -62,8 +63,9 @@ func (e *entity) answerKnown(r *request.Request, hash uint64, now int64) bool {
 	return true
 }
 
-// mayBeOlder reloads an entity with its whole window if the command's id may be
-// in the part that is not in memory. The request is then served first.
+// mayBeOlder reports whether the command's id may be in a part of the window
+// that is not in memory. If so, it reloads the entity with its whole window,
+// and the request is served before others.
 func (d *decider) mayBeOlder(e *entity, r *request.Request) bool {
 	if e.extra == nil || !e.extra.beyond.MayHold(r.ID) {
 		return false
@@ -72,8 +74,8 @@ func (d *decider) mayBeOlder(e *entity, r *request.Request) bool {
 	return true
 }
 
-// readWhole reloads an entity with its whole window and then serves the
-// request.
+// readWhole reloads an entity with its whole window and then serves the request
+// before others.
 func (d *decider) readWhole(e *entity, r *request.Request) {
 	e.waiting.Unshift(r)
 	e.extra.whole = true

@@ -10,9 +10,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestDeleteWritesTombstoneOncePerID checks that a deletion writes a tombstone for
-// readers, takes effect once per id whatever happened since, and writes a
-// record without an event if the entity does not exist.
+// TestDeleteWritesTombstoneOncePerID checks that a deletion writes a tombstone
+// for readers of the journal, that a retry has no effect even if the entity was
+// created again, and that the deletion of a missing entity writes a record
+// without an event.
 func TestDeleteWritesTombstoneOncePerID(t *testing.T) {
 	w := quiet(t)
 	if res := w.ask(request.Delete, "", "none"); res.Err != nil || res.Sequence != 0 {
@@ -84,7 +85,7 @@ func TestForgottenOperatorRetriesAreRejected(t *testing.T) {
 	}
 }
 
-// fullDisk reports whether it is full.
+// fullDisk is a disk that is full if its value is true.
 type fullDisk bool
 
 func (d fullDisk) ReadOnly() bool { return bool(d) }

@@ -14,7 +14,7 @@ import (
 // faults, and the filter of a large window.
 type extra struct {
 	load        *load
-	beyond      window.Beyond    // command ids older than seen
+	beyond      window.Beyond    // filter for command ids that are older than the window
 	whole       bool             // the next load reads the whole window
 	below       journal.Sequence // snapshots from this sequence on do not load; 0 for none
 	messages    *entityMessages  // its inbox and outbox
@@ -52,8 +52,9 @@ func (e *entity) chain() uint8 {
 	return e.extra.chain
 }
 
-// beginChain sets the chain of a run to that of its first request. Rejected
-// messages and earlier runs of the id may have left another one.
+// beginChain sets the chain length of a run to that of the request that starts
+// it. Rejected messages and earlier runs of the same id may have left a
+// different length.
 func (e *entity) beginChain(first *request.Request) {
 	var length uint8
 	if first.Kind == request.Deliver {
@@ -77,7 +78,8 @@ func (m *residents) entity(s *shard, id sharding.EntityID) *entity {
 	key := m.key(id)
 	e := m.find(s, id, key)
 	if e == nil {
-		// The request's names alias the message that contained it.
+		// Clone the id, because it is a substring of the request's message and
+		// would keep the whole message in memory.
 		e = &entity{id: sharding.EntityID{Type: m.typeName(id.Type), ID: strings.Clone(id.ID)}, shard: s, key: key}
 		s.entities.Put(e)
 		m.known++

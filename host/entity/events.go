@@ -38,7 +38,7 @@ type coreEvent struct {
 	Err      error
 	Index    uint64 // of the entry
 	Proof    *journal.Proof
-	Owing    bool // the shard has paced work left
+	Owing    bool // paced work is left in the shard
 	Call     *guestCall
 	Ask      func()
 

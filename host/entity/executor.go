@@ -33,7 +33,7 @@ type executor struct {
 	scans   context.Context
 	endAll  context.CancelFunc // cancels scans
 
-	callMarks    uint64 // even; yields the marks of guest calls; the executor's goroutine only
+	callMarks    uint64 // source of marks for guest calls, always even; used only by the executor's goroutine
 	current      atomic.Pointer[callSlot]
 	turns        atomic.Uint64
 	began        chan struct{}
@@ -327,7 +327,7 @@ type runner struct{ l *executor }
 
 func (r runner) Call(v *guestCall) bool { return r.l.runCall(v) }
 
-// Start performs a reading on a loader.
+// Start performs a reading on a loader goroutine.
 func (r runner) Start(what Reading) {
 	l := r.l
 	kind, costly := "", false

@@ -24,10 +24,11 @@ func someCallers(t testing.TB) []*principal.Principal {
 	return out
 }
 
-// TestCallersShareExecutorFairly lets one caller queue 200 commands, on one entity
-// or on many, and others 20 each after them. Each caller must get its share of
-// the first decisions, and its commands to an entity must stay in order, also
-// if the shard was full and deferred all of them.
+// TestCallersShareExecutorFairly lets one caller queue 200 commands, to one
+// entity or to many, and then lets each of the other callers queue 20. Each
+// caller must get its share of the first decisions, and its commands to an
+// entity must stay in order, even if the shard was full and deferred all of
+// them.
 func TestCallersShareExecutorFairly(t *testing.T) {
 	who := someCallers(t)
 	for _, entities := range []int{1, 50} {

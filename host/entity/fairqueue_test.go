@@ -98,8 +98,9 @@ func TestFairQueueServesTypesOfCallerEqually(t *testing.T) {
 }
 
 // TestFairQueueMatchesModel checks under random operations that no item is lost
-// or duplicated, that items of one caller and type stay in order, and that no
-// caller is served twice while another one waits that was there before.
+// or duplicated, that items with the same caller and type stay in order, and
+// that no caller is served twice while an item of another caller waits that was
+// there before the first of these turns.
 func TestFairQueueMatchesModel(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -10,7 +10,7 @@ const (
 	// remembered. If it is exceeded, the quarter of them that would be
 	// forgotten first is forgotten.
 	maxFaultyEntities = 16384
-	// lookEvery is the minimum interval between sweeps for expired faults.
+	// lookEvery is the minimum interval between two sweeps for expired faults.
 	lookEvery = time.Minute
 	// quarantineSweepLeast is the minimum size at which a quarantineQueue is swept.
 	quarantineSweepLeast = 64

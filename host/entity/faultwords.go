@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// keptWords bounds the remembered guest output in bytes: its beginning and its
-// end.
+// keptWords bounds the guest output that is remembered for a fault, in bytes.
+// Of longer output, the beginning and the end are kept.
 const keptWords = 1 << 10
 
-// lastWords returns what a guest wrote before it failed, unless err has it
-// already.
+// lastWords returns the output that a guest wrote before it failed, unless the
+// text of err contains it already.
 func lastWords(err error) string {
 	var w interface{ LastWords() string }
 	if errors.As(err, &w) && !strings.Contains(err.Error(), w.LastWords()) {
@@ -20,7 +20,7 @@ func lastWords(err error) string {
 	return ""
 }
 
-// faultAttributes returns the attributes of a log message about a fault, after
+// faultAttributes appends the attributes of a log message about a fault to
 // others.
 func faultAttributes(err error, others ...any) []any {
 	others = append(others, "error", err)

@@ -15,9 +15,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestInvalidPayloadIsRejectedWithoutGuestCall checks that an invalid payload is rejected
-// without a guest call, that such a message becomes a dead letter, and that
-// duplicates and commands of timers are not checked.
+// TestInvalidPayloadIsRejectedWithoutGuestCall checks that an invalid payload
+// is rejected without a guest call, that a message with an invalid payload
+// becomes a dead letter, and that duplicates and commands of timers are not
+// checked.
 func TestInvalidPayloadIsRejectedWithoutGuestCall(t *testing.T) {
 	w := quiet(t)
 	w.alarm = &abi.Timer{Name: []byte("later"), Due: 1, Command: []byte("add"), Payload: []byte("1")}
@@ -117,8 +118,8 @@ func TestErrorsSuggestSimilarNames(t *testing.T) {
 	}
 }
 
-// longCheck gives the command "add" of a type a schema with a pattern that
-// takes many steps on the returned payload.
+// longCheck gives the command "add" of a type a schema with an expensive
+// pattern. It returns a payload whose check takes many steps.
 func longCheck(t *testing.T, typ *Type) (payload []byte) {
 	t.Helper()
 	s, err := schema.Compile([]byte(`{"type":"string","pattern":"[a-z]{0,200}!"}`), nil)
@@ -129,9 +130,9 @@ func longCheck(t *testing.T, typ *Type) (payload []byte) {
 	return []byte(`"` + strings.Repeat("a", 1000) + `"`)
 }
 
-// TestExecutorContinuesDuringLongPayloadCheck checks that the executor continues without
-// a long payload check, which is part of the guest call, and that the check
-// ends at the request's deadline.
+// TestExecutorContinuesDuringLongPayloadCheck checks that the executor
+// continues while a long payload check runs as a part of the guest call, and
+// that the check ends at the request's deadline.
 func TestExecutorContinuesDuringLongPayloadCheck(t *testing.T) {
 	typ := &Type{}
 	payload, now := longCheck(t, typ), time.Unix(1000, 0)
@@ -154,8 +155,8 @@ func TestExecutorContinuesDuringLongPayloadCheck(t *testing.T) {
 	}
 }
 
-// TestPayloadChecksSpendFuel checks that the cost of a check is charged to the type's
-// budget, also if the payload is invalid.
+// TestPayloadChecksSpendFuel checks that the cost of a check is charged to the
+// type's budget, even if the payload is invalid.
 func TestPayloadChecksSpendFuel(t *testing.T) {
 	w := quiet(t)
 	w.tell("a")
@@ -173,8 +174,8 @@ func TestPayloadChecksSpendFuel(t *testing.T) {
 }
 
 // TestLinesAboutDeadLettersAreLimited checks that a guest that makes many dead
-// letters cannot fill the node's log, and that the lines count those that have
-// none.
+// letters cannot fill the node's log, and that a later line reports how many
+// dead letters were not logged.
 func TestLinesAboutDeadLettersAreLimited(t *testing.T) {
 	w := quiet(t)
 	text, err := schema.Compile([]byte(`{"type":"string"}`), nil)
@@ -210,7 +211,8 @@ func TestLinesAboutDeadLettersAreLimited(t *testing.T) {
 	}
 }
 
-// checks are the settings of a type without others.
+// checks are the settings of a type that set only whether payloads are
+// validated.
 type checks struct{ on bool }
 
 func (*checks) Values() string            { return "" }

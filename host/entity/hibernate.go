@@ -138,8 +138,8 @@ func (m *residents) discardHibernated() {
 	m.hibernated.Close()
 }
 
-// hibernateIdle hibernates at most so many entities of a type that were not used
-// recently, and returns how many it examined.
+// hibernateIdle examines up to most entities of a type, hibernates those that
+// were not used recently, and returns how many it examined.
 func (m *residents) hibernateIdle(l *idle, most int) (looked int) {
 	for ; looked < most && l.Next() != nil; looked++ {
 		e := l.Next()

@@ -145,9 +145,9 @@ func TestCloseDiscardsHibernatedEntities(t *testing.T) {
 	}
 }
 
-// TestHibernatedEntitiesLeaveWithClosedInstance checks that hibernated entities are
-// passive after their instance is closed, and unchanged when they are loaded
-// again.
+// TestHibernatedEntitiesLeaveWithClosedInstance checks that hibernated entities
+// leave memory when their instance is closed, and are unchanged when they are
+// loaded again.
 func TestHibernatedEntitiesLeaveWithClosedInstance(t *testing.T) {
 	const entities = 500
 	for _, awake := range []int{0, 10} {

@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// HistoryReader reads the applied state, whether or not it has reached the
-// store, in order and verified. Read calls fn with every record that ends at
-// from or later, and the hash of the chain after it. With from 0 it reads all
+// HistoryReader reads the applied state, in order and verified, even if it has
+// not reached the store yet. Read calls fn with every record that ends at from
+// or later, and with the hash of the chain after it. If from is 0 it reads all
 // records, including those of commands before the first event. The record is
 // valid only during fn.
 type HistoryReader interface {
@@ -109,10 +109,10 @@ type historyChunk struct {
 	Replay   historyReplay     // of all chunks so far
 	Partial  *journal.Snapshot // a snapshot whose window was not read
 	Seen     window.Batch
-	Commands bool             // it has only commands to remember, and nothing for the guest
-	Exists   bool             // after the chunk
+	Commands bool             // the chunk has only commands to remember, and nothing for the guest
+	Exists   bool             // the entity exists after the chunk
 	Outbox   uint64           // messages in flight; last chunk only
-	AsOf     uint64           // log index of Outbox
+	AsOf     uint64           // log index as of which Outbox was counted
 	Chain    uint8            // of a run; last chunk only
 	Sequence journal.Sequence // after the chunk
 	Hash     journal.Hash     // at Sequence
@@ -154,7 +154,7 @@ const commandsBytes = 128 << 10
 const firstFramesBytes = 4 << 10
 
 var (
-	// errEnough ends the reading of a history at historyLoad.End.
+	// errEndReached ends the reading of a history at historyLoad.End.
 	errEndReached    = errors.New("reached the end of the requested history")
 	errStraySnapshot = fmt.Errorf("%w: a snapshot does not belong to the entity's history", journal.ErrDamaged)
 )
@@ -182,7 +182,7 @@ func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int,
 	case errors.Is(err, context.Canceled):
 		return
 	case errors.Is(err, journal.ErrStopped):
-		err = &sharding.NotLeaderError{Shard: l.Shard} // this node is about to learn that
+		err = &sharding.NotLeaderError{Shard: l.Shard} // this node has lost the leadership, but does not know it yet
 	case errors.As(err, &cut):
 		err = fmt.Errorf("%w: no snapshot covers the compacted events: %v", request.ErrDamaged, err)
 	case errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported):
@@ -198,7 +198,7 @@ func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int,
 func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes int, emit func(*historyChunk) error) (*historyChunk, error) {
 	ch := &historyChunk{}
 	var from, start journal.Sequence
-	var met, ended bool // ended: some events since the last deletion are gone
+	var met, ended bool // ended: some events since the last deletion were compacted away
 	var inside bool     // the next record is not the entity's first
 	var foreign bool    // the module may be unable to read the snapshot's state
 	var chain runChain
@@ -246,7 +246,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		}
 		for i := range rec.Events {
 			if rec.Last() <= start && !(foreign && rec.Last() == start) || rec.Tombstone(i) || ended {
-				break // in the snapshot, or not for a guest
+				break // the snapshot has the event already, or the guest must not get it
 			}
 			if l.Type.Durable {
 				ch.version = manifest.StateEventVersion(rec.Events[i].Type)
@@ -304,7 +304,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		if inside {
 			ch.Seen.Before = snap.UpdatedAt
 		}
-	case from == 0 && snap == nil && l.Limits.Commands > 0 && !l.Type.Workflow: // a run's first record has its chain
+	case from == 0 && snap == nil && l.Limits.Commands > 0 && !l.Type.Workflow: // a run needs its first record, which has the length of its chain
 		var skipped bool
 		if skipped, err = h.ReadRecent(ctx, l.Shard, l.ID, l.Limits.Commands, l.Limits.ReplyBytes, l.Limits.ClientMaxAge, visit); skipped {
 			ch.Seen.Before = begins
@@ -319,7 +319,8 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		err = read(cut.First - 1)
 	}
 	if from == 0 && errors.As(err, &cut) {
-		// The window still exists, and so do the records after a deletion.
+		// The records of the window still exist, and so do those after a
+		// deletion.
 		ended, inside = !l.Type.Durable, true // a Durable state is complete in its last record
 		if err = read(cut.First - 1); err == nil && ended {
 			err = request.ErrCompacted

@@ -59,7 +59,7 @@ func (h *latest) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf u
 	return 0, 0, nil
 }
 
-// loader is a guest that keeps what it was given to load.
+// loader is a guest that keeps the input of its last load.
 type loader struct {
 	Guest
 	given abi.Request
@@ -80,8 +80,7 @@ func of(module byte, version int, reads ...int) *Type {
 	return &Type{Name: "draft", Durable: true, Digest: journal.Digest{module}, TypeRoutes: TypeRoutes{States: about.States()}}
 }
 
-// loads loads the entity into a guest of a type, and returns what the guest was
-// given.
+// loads loads the entity into a guest of a type, and returns the guest's input.
 func (h *latest) loads(t *testing.T, typ *Type) (abi.Request, int, error) {
 	t.Helper()
 	l := historyLoad{ID: one, Shard: 1, Type: typ}
@@ -192,7 +191,8 @@ func TestHistoryChunksOfCommandsAreBounded(t *testing.T) {
 	}
 }
 
-// during is a history of which Read calls do with the number of each record.
+// during is a history whose Read calls do with the number of each record before
+// it passes the record on.
 type during struct {
 	Histories
 	of *latest
@@ -220,9 +220,9 @@ func (d during) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf ui
 	return 0, 0, nil
 }
 
-// TestLongReadingsTakeTurns checks that a load takes a turn once it has read
-// costlyBytes and leaves it while it waits for the executor, and that a load
-// that waits for a turn ends when it is cancelled.
+// TestLongReadingsTakeTurns checks that a load needs a turn once it has read
+// costlyBytes, gives up the turn while it waits for the executor, and ends
+// without one if it is cancelled.
 func TestLongReadingsTakeTurns(t *testing.T) {
 	h := &latest{}
 	h.writes(1, `"first"`)
@@ -245,7 +245,7 @@ func TestLongReadingsTakeTurns(t *testing.T) {
 	chunks := make(chan *historyChunk)
 	go l.Do(t.Context(), func(e coreEvent) { chunks <- e.chunk })
 	for n, last := 1, false; !last; n++ {
-		if n > 2 { // the load is waiting, so others can have the turn
+		if n > 2 { // the load waits for the executor, so others can have the turn
 			turns <- struct{}{}
 			<-turns
 			l.grantChunk()
@@ -256,7 +256,7 @@ func TestLongReadingsTakeTurns(t *testing.T) {
 		t.Errorf("%d bytes were read, %d records of them with a turn, want about %d", l.read, withTurn, beyond)
 	}
 
-	turns <- struct{}{} // of another load
+	turns <- struct{}{} // the turn of another load
 	l = begin(func(n int) {
 		if n > costlyBytes/size { // the next record needs a turn
 			l.cancel()

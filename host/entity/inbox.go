@@ -30,21 +30,21 @@ func (e *entity) noteReceipt(source sharding.EntityID, number, proposal uint64) 
 	m.inbox[source] = receipt{number, proposal}
 }
 
-// maxRunDepth bounds the chain of messages that starts a run, and so how deep
-// runs that start runs can nest. Messages of a run begin at the length of that
-// chain, not where the message that it handles was, because its steps are
-// bounded.
+// maxRunDepth bounds how deep runs that start runs can nest: it is the maximum
+// length of a chain of messages that starts a run. A message that a run sends
+// continues the chain that started the run, even if the run handles a message
+// of a longer chain, because the number of steps of a run is bounded anyway.
 const maxRunDepth = 32
 
 // inquiry asks for the highest message number that an entity has received from
-// a source, and has the answer.
+// a source, and holds the answer. Either an entity or a rejection waits for it.
 type inquiry struct {
 	shard  sharding.ShardID
 	id     sharding.EntityID
 	source sharding.EntityID
-	entity *entity          // whose first request waits for the answer, or
-	req    *request.Request // a refusal
-	stale  bool             // the answer may predate a refusal
+	entity *entity          // its first request waits for the answer; nil if req does
+	req    *request.Request // request to reject a message, which waits for the answer; nil if entity does
+	stale  bool             // the answer may be older than a rejection
 
 	histories Histories // answers the inquiry
 	number    uint64
@@ -120,13 +120,13 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 		d.turnDown(e, r, now, e.typ.RefusesMessage(e.id, r))
 	case e.typ.Workflow && !e.exists && msg.Exec.Hops > maxRunDepth:
 		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTooDeep, Message: "the chain of messages that started this workflow run is too long"})
-	case !e.canAfford(r): // deliveries admitted together with it have spent the budget
+	case !e.canAfford(r): // deliveries admitted in the meantime have spent the budget
 	default:
 		d.handle(e, r, now, 0)
 	}
 }
 
-// turnDown rejects a message without a guest call.
+// turnDown rejects a message without calling the guest.
 func (d *decider) turnDown(e *entity, r *request.Request, now int64, why *request.RejectedError) {
 	d.fuel = 0
 	d.output.Reset()
@@ -166,9 +166,10 @@ func (d *decider) logRefusal(e *entity, r *request.Request, why *request.Rejecte
 	d.unlogged = 0
 }
 
-// recordRejection records that the entity rejects a message. The record uses the
-// message number, and the source gets the rejection, or the message becomes a
-// dead letter. The rest of the output has no effect.
+// recordRejection records that the entity rejects a message. The record uses up
+// the message number. The source gets the rejection if it asked for an answer;
+// otherwise the message becomes a dead letter. The rest of the output has no
+// effect.
 func (d *decider) recordRejection(e *entity, r *request.Request, env Env, why *request.RejectedError) {
 	s, msg := e.shard, r.Delivery
 	evolved, resident := len(d.output.Events) > 0 || d.output.HasState, true

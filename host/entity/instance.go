@@ -19,7 +19,7 @@ type guestInstance[E comparable] struct {
 	number     uint32
 	bytes      int64 // of guest memory, after the last call
 	resident   int
-	capacity   int  // most entities that it has had at this size
+	capacity   int  // largest number of entities that it has had at this size
 	reserved   bool // reserved for one entity that faulted before
 	closed     bool
 	busy       bool // a call is in progress
@@ -57,7 +57,7 @@ func (in *guestInstance[E]) Guest() Guest { return in.guest }
 // Entities are the instance's entities by handle, zero if a handle is free.
 func (in *guestInstance[E]) Entities() []E { return in.entities }
 
-// IsMostlyEmpty reports whether a guest which has grown to at least so many bytes
+// IsMostlyEmpty reports whether the guest has grown to at least grown bytes and
 // has less than a quarter of the entities that fit into it.
 func (in *guestInstance[E]) IsMostlyEmpty(grown int64) bool {
 	return in.bytes >= grown && in.resident*4 < in.capacity
@@ -112,8 +112,8 @@ func (in *guestInstance[E]) Attach(e E) (h uint32) {
 	return h
 }
 
-// Detach removes the entity of a handle. begun reports that the guest has its
-// state. Detach fails if the guest faults while it drops the state.
+// Detach removes the entity of a handle. begun reports that the guest has the
+// entity's state. Detach fails if the guest faults while it drops the state.
 func (in *guestInstance[E]) Detach(h uint32, begun bool) error {
 	var none E
 	in.resident--

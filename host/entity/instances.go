@@ -39,12 +39,12 @@ func (m *residents) makeRoom(p *instancePool[*entity]) {
 	}
 }
 
-// shedLooks is the number of an instance's entities among which a victim is
-// searched.
+// shedLooks is the number of an instance's entities that are compared to find a
+// victim.
 const shedLooks = 256
 
-// shedOwn evicts the longest idle of some entities in the pool, for a type that
-// cannot have another instance.
+// shedOwn evicts an entity of the pool, for a type that cannot have another
+// instance: the one that has been idle longest among a few of them.
 func (m *residents) shedOwn(p *instancePool[*entity]) {
 	var victim *entity
 	for _, in := range p.Instances() {

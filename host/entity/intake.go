@@ -9,9 +9,9 @@ import (
 )
 
 // Guests make messages at their own rate, and messages lead to more messages.
-// So an executor does not admit deliveries as they arrive. They wait by the type
-// of their destination and are admitted at a rate that does not delay callers,
-// from the type first that has used least of the executor.
+// So an executor does not admit deliveries as they arrive. They wait in a queue
+// for the type of their destination, and are admitted at a rate that does not
+// delay callers. The type that has used the executor least comes first.
 //
 //	Deliver --> waits, by type --> admitted, to its entity's queue --> decided
 //	            bounded            bounded: the less, the longer callers wait
@@ -50,8 +50,8 @@ type intakeExecutor interface {
 	Load() (owed int, commit int64)
 	// IsLate reports whether a request's deadline has passed.
 	IsLate(*request.Request) bool
-	// Allow charges a delivery to its type's limits per second, or returns how
-	// long these allow none.
+	// Allow charges a delivery to its type's limits per second. If they allow
+	// no delivery now, it returns how long to wait.
 	Allow(entityType string, now int64) (wait time.Duration)
 	// Hand passes a delivery to its entity.
 	Hand(*request.Request)
@@ -69,7 +69,7 @@ type deliveryIntake struct {
 	types    map[string]*queue
 	waiting  int
 	admitted int   // admitted and not decided
-	clock    int64 // virtual time: cost of the last admitted type, at which new types begin
+	clock    int64 // virtual time: the cost of the type admitted last; new types start with it
 	fuel     float64
 	counted  int64 // when fuel was last updated
 	callers  int64 // when the last request of a caller arrived, unix nanoseconds
@@ -80,7 +80,7 @@ type queue struct {
 	name  string
 	queue request.Queue
 	cost  int64 // cost of the admitted deliveries, as a virtual time
-	until int64 // the type's rate allows no delivery before, unix nanoseconds
+	until int64 // earliest time at which the type's rate allows a delivery, unix nanoseconds
 }
 
 // newDeliveryIntake returns an empty intake.
@@ -132,7 +132,8 @@ func (in *deliveryIntake) Release(d *request.Delivery) {
 	d.Exec.Intake = 0
 }
 
-// room returns how many deliveries may be admitted and not decided.
+// room returns the maximum number of deliveries that may be admitted and not
+// decided now.
 func (in *deliveryIntake) room() int {
 	if in.exec.Now().UnixNano()-in.callers > int64(timers.Alone) {
 		return aloneMost
@@ -178,8 +179,8 @@ func (in *deliveryIntake) Admit() {
 	}
 }
 
-// next returns the type whose delivery is next, or the time at which there may
-// be one.
+// next returns the type whose delivery comes next. If there is none now, it
+// returns the time of the next check.
 func (in *deliveryIntake) next(now int64) (next *queue, wait int64) {
 	for name, q := range in.types {
 		switch {

@@ -30,10 +30,10 @@ func (w *world) flood(n int) (got []*asked) {
 	return got
 }
 
-// TestDeliveriesYieldToCallers checks that few deliveries are admitted while
-// there are callers, the fewer the longer commits take, and many without
-// callers. The waiting deliveries are bounded, and leave half of the shard's
-// requests to callers.
+// TestDeliveriesYieldToCallers checks that while there are callers few
+// deliveries are admitted, and fewer if commits take longer, and that many are
+// admitted without callers. The waiting deliveries are bounded, and leave half
+// of the shard's requests to callers.
 func TestDeliveriesYieldToCallers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -72,8 +72,8 @@ func TestDeliveriesYieldToCallers(t *testing.T) {
 	}
 }
 
-// TestDeliveriesOverRateWait checks that deliveries beyond their type's rate wait
-// until it allows them or their deadline passes.
+// TestDeliveriesOverRateWait checks that deliveries beyond their type's rate
+// wait until the rate allows them or their deadline passes.
 func TestDeliveriesOverRateWait(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
@@ -111,7 +111,7 @@ func TestDeliveriesOverRateWait(t *testing.T) {
 type testSettings struct {
 	defaultSettings
 	suspended bool
-	idle      time.Duration // if it is not 0
+	idle      time.Duration // the idle time of all types; 0 if it is not set
 	retention RetentionOverride
 }
 

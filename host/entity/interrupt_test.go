@@ -124,7 +124,7 @@ func TestCloseInterruptsGuestCalls(t *testing.T) {
 	for exec.Stats().Preemptions == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	exec.leads(1) // wait until the executor has continued
+	exec.leads(1) // returns only after the executor has continued without the call
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := exec.Close(ctx); err != nil {

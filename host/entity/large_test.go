@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// sizes are the sizes of the output of the command "large": its state and its
-// messages.
+// sizes are the sizes of the state and of the messages that the command "large"
+// outputs.
 type sizes struct{ state, messages int }
 
 // large stores the sum with leading zeros.

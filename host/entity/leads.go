@@ -35,7 +35,7 @@ func (l *leads) init(shards uint32) {
 	l.changed = make(chan struct{})
 }
 
-// set updates a leadership. The caller holds the lock.
+// set updates the leadership of a shard. The caller holds the lock.
 func (l *leads) set(s sharding.ShardID, to Lead) {
 	if l.shards[s] != to {
 		l.shards[s] = to

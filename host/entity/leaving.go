@@ -19,7 +19,7 @@ import "slices"
 // leaving holds the entities of an ended leadership that are still in memory.
 type leaving struct {
 	entities []*entity // some may have left since
-	busy     []*entity // whose instances had a guest call in progress
+	busy     []*entity // entities whose instances had a guest call in progress
 	at       int       // position in the table of hibernated entities
 }
 
@@ -74,8 +74,9 @@ func (c *core) leaveShards() {
 	}
 }
 
-// leaveShard examines at most so many entities of a shard and evicts those
-// whose guests are not busy. waits reports that only busy ones are left.
+// leaveShard examines up to most entities of a shard, and evicts those whose
+// guests are not busy. waits reports that only entities of busy guests are
+// left.
 func (c *core) leaveShard(s *shard, most int) (looked int, waits bool) {
 	l := &s.leaving
 	if len(l.entities) == 0 && s.hibernated.Len() == 0 {
@@ -89,7 +90,7 @@ func (c *core) leaveShard(s *shard, most int) (looked int, waits bool) {
 		case e == nil:
 			c.finishLeaving(s)
 			return looked + 1, false
-		case !s.entities.Has(e): // it has left since
+		case !s.entities.Has(e): // the entity has left memory since
 		case e.inst != nil && e.inst.IsBusy():
 			l.busy = append(l.busy, e)
 		default:
@@ -99,8 +100,8 @@ func (c *core) leaveShard(s *shard, most int) (looked int, waits bool) {
 	return looked, false
 }
 
-// nextToLeave returns an entity of the shard that was not examined, or nil if
-// there is none.
+// nextToLeave returns an entity of the shard that was not examined yet, or nil
+// if there is none.
 func (c *core) nextToLeave(s *shard) *entity {
 	l := &s.leaving
 	if n := len(l.entities); n > 0 {
@@ -111,7 +112,7 @@ func (c *core) nextToLeave(s *shard) *entity {
 	if e := c.residents.wakeNext(s, &l.at); e != nil {
 		return e
 	}
-	if s.entities.Len() > len(l.busy) { // some were woken since
+	if s.entities.Len() > len(l.busy) { // some hibernated entities were woken since
 		l.entities, l.busy = s.entities.All(), nil
 		return c.nextToLeave(s)
 	}

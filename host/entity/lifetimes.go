@@ -74,8 +74,8 @@ func (d *decider) answerTransient(e *entity, r *request.Request, env Env, hash u
 	}
 }
 
-// decideTransient decides a request that would write a record, if the entity is
-// transient, and reports whether it has done so.
+// decideTransient reports whether the entity is transient. If it is, it answers
+// the request, which would otherwise write a record.
 func (d *decider) decideTransient(e *entity, r *request.Request) bool {
 	if !e.typ.Transient {
 		return false

@@ -40,8 +40,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRateIsSharedByExecutors checks that executors which take concurrently get no more
-// together than one.
+// TestRateIsSharedByExecutors checks that executors that share a rate
+// concurrently get no more in total than one executor would.
 func TestRateIsSharedByExecutors(t *testing.T) {
 	r := NewRate(5000)
 	var taken atomic.Int64
@@ -74,11 +74,11 @@ func TestBudget(t *testing.T) {
 		wait  time.Duration
 	}{
 		{0, 0, 0},
-		{0, 1000, 0},                                  // the unused budget
-		{0, 250, time.Second / 4},                     // beyond it
+		{0, 1000, 0},                                  // spend the unused budget of one second
+		{0, 250, time.Second / 4},                     // spend more than the budget
 		{time.Second / 8, 0, time.Second / 8},         // the debt falls with time
-		{time.Second / 8, 0, 0},                       // and is paid
-		{100 * time.Second, 1001, time.Second / 1000}, // one second of a pause is kept
+		{time.Second / 8, 0, 0},                       // the debt is paid
+		{100 * time.Second, 1001, time.Second / 1000}, // a longer pause saves the budget of one second only
 		{budgetMost, 0, 0},
 		{0, 1 << 40, budgetMost - time.Second}, // the longest wait
 		{0, 1 << 62, budgetMost},

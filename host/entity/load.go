@@ -16,8 +16,8 @@ type load struct {
 	entity *entity
 	ctx    context.Context
 	cancel context.CancelFunc
-	before int64           // window.Batch.Before
-	chunks []*historyChunk // received and not applied
+	before int64           // see window.Batch.Before
+	chunks []*historyChunk // chunks received and not applied
 	credit chan struct{}   // one token for each chunk that the executor has taken
 }
 
@@ -86,7 +86,8 @@ func (c *core) applyChunk(e *entity) {
 	c.makeCall(v)
 }
 
-// takeCommands removes the first received chunks that have nothing for the guest.
+// takeCommands removes the first received chunks that have only commands for
+// the window, and nothing for the guest.
 func (c *core) takeCommands(e *entity, l *load) {
 	for len(l.chunks) > 0 && l.chunks[0].Commands {
 		c.noteChunk(e, l, l.chunks[0])
@@ -111,7 +112,7 @@ func (c *core) noteChunk(e *entity, l *load, ch *historyChunk) {
 func (l *load) grantChunk() {
 	select {
 	case l.credit <- struct{}{}:
-	default: // a loader that reads ahead on its own
+	default: // this loader reads ahead without credit
 	}
 }
 

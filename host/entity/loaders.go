@@ -77,7 +77,8 @@ func (p *loaderPool) take() (job func(), k *loaderKind, costly bool) {
 		if k.working >= p.mostOfKind {
 			continue
 		}
-		// Costly jobs are few at a time, so quick ones find goroutines too.
+		// The pool limits concurrent costly jobs, so that quick jobs find
+		// goroutines too.
 		from := &k.costly
 		if costly = len(k.costly) > 0 && p.costly < p.mostCostly; !costly {
 			from = &k.quick
@@ -109,8 +110,8 @@ func (p *loaderPool) run() {
 		job, k, costly := p.take()
 		for job == nil {
 			if p.closed {
-				// The jobs that still wait are run by the goroutines that run
-				// other jobs of the same kinds.
+				// The goroutines that run other jobs of the same kinds will run
+				// the jobs that still wait.
 				p.mu.Unlock()
 				return
 			}
@@ -127,7 +128,7 @@ func (p *loaderPool) run() {
 		if k.working--; k.working == 0 && !k.isWaiting() {
 			delete(p.kinds, k.name)
 		}
-		if p.idle > 0 && len(p.turns) > 0 { // one more job may have its share now
+		if p.idle > 0 && len(p.turns) > 0 { // the end of this job may allow another job of the same kind
 			p.idle--
 			p.changed.Signal()
 		}

@@ -8,7 +8,7 @@ import (
 // TestLoadersAreBounded queues more jobs than there are loaders: all are done,
 // within the limit of concurrency, and Close waits for them.
 func TestLoadersAreBounded(t *testing.T) {
-	const most, jobs = 3, 50 // fewer than 4, so that one kind gets all
+	const most, jobs = 3, 50 // less than 4, so that one kind may have all goroutines
 	r := newLoaderPool(most)
 	var working, done atomic.Int32
 	begun, release := make(chan struct{}, jobs), make(chan struct{})
@@ -72,7 +72,7 @@ func TestLoadersAreShared(t *testing.T) {
 				done.Add(1)
 			})
 		}
-		// The jobs of other kinds do not wait for these.
+		// Jobs of other kinds do not wait for the blocked jobs.
 		for _, kind := range []string{"small", "smaller"} {
 			for range jobs {
 				ran := make(chan struct{})
@@ -81,7 +81,7 @@ func TestLoadersAreShared(t *testing.T) {
 			}
 		}
 		ran := make(chan struct{})
-		if costly { // nor do quick jobs of the same kind
+		if costly { // quick jobs of the same kind do not wait for costly jobs either
 			p.Do("large", false, func() { close(ran) })
 			<-ran
 		}

@@ -29,7 +29,7 @@ func TestRetryOfALostCommandIsNotAcknowledged(t *testing.T) {
 	lost := w.flights[0]
 	w.flights = w.flights[1:]
 	w.core.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: lost.term, Number: lost.proposal, Err: errors.New("an item out of turn")})
-	w.ask(request.Command, "add", "z") // waits for all earlier ones
+	w.ask(request.Command, "add", "z") // the answer waits for all earlier commands
 	if retry.got == nil || retry.got.Err != nil || retry.got.Duplicate {
 		t.Errorf("the retry: %+v", retry.got)
 	}

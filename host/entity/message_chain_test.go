@@ -66,10 +66,10 @@ func TestMessageChainEndsAfterMaxHops(t *testing.T) {
 	}
 }
 
-// TestDeliveryIsNotRecordedBeforeItsSend checks that the effects of a message are
-// not recorded before the message, if its time is at most a minute ahead of
-// this node's clock, and that neither is anything after them. A time further
-// ahead is ignored and counted.
+// TestDeliveryIsNotRecordedBeforeItsSend checks that if the time of a message
+// is at most a minute ahead of this node's clock, neither the effects of the
+// message nor later records get an earlier time. If it is further ahead, it is
+// ignored and counted.
 func TestDeliveryIsNotRecordedBeforeItsSend(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "first")
@@ -104,7 +104,7 @@ func TestDeliveryIsNotRecordedBeforeItsSend(t *testing.T) {
 // behind or the median is unknown.
 func TestLeaderClockIsLimitedByMedian(t *testing.T) {
 	for _, tt := range []struct {
-		offset time.Duration // of the median from this node's clock
+		offset time.Duration // offset of the median from this node's clock
 		known  bool
 		want   time.Duration // log clock minus this node's clock
 	}{

@@ -66,7 +66,8 @@ func TestSendToUnlistedTypeFails(t *testing.T) {
 	}
 }
 
-// TestTimerSendToUnlistedTypeFails checks the same for the commands of timers.
+// TestTimerSendToUnlistedTypeFails checks that a timer's command that sends to
+// a type which its manifest does not list fails and writes nothing.
 func TestTimerSendToUnlistedTypeFails(t *testing.T) {
 	w := quiet(t)
 	w.typ.MessagesTo = []string{}
@@ -83,9 +84,9 @@ func TestTimerSendToUnlistedTypeFails(t *testing.T) {
 }
 
 // TestUnacceptedMessageIsRejected checks that a message that the type does not
-// accept is rejected without a guest call: its number is taken, and it becomes
-// a dead letter, or the source gets the rejection. An entity accepts its own
-// messages.
+// accept is rejected without a guest call. Its message number is used up, and
+// it becomes a dead letter, or the source gets the rejection. An entity accepts
+// its own messages.
 func TestUnacceptedMessageIsRejected(t *testing.T) {
 	w := quiet(t)
 	w.typ.MessagesFrom = []string{"friend", "tally-*"}

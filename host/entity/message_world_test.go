@@ -60,8 +60,8 @@ func (w *world) IsAbsent(_ sharding.ShardID, e sharding.EntityID) bool {
 	return w.core.stats.Loads%2 == 0 && w.heads[e.ID] == nil
 }
 
-// ReadRecent skips what a window within the limits never has, if the entity
-// never had an event.
+// ReadRecent may skip records of an entity that never had an event, if the
+// limits exclude their commands from every window.
 func (w *world) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, commands, replyBytes int, age int64, fn func(*journal.Record, journal.Hash) error) (skipped bool, err error) {
 	var all []journal.Record
 	for i := range w.log {
@@ -138,7 +138,7 @@ func (w *world) answerWithMessages(out []byte, req *abi.Request) []byte {
 	return out
 }
 
-// token draws the token of a send: none for every fourth.
+// token returns a random token for a send; every fourth send has none.
 func (w *world) token() []byte {
 	if w.rnd.IntN(4) == 0 {
 		return nil
@@ -288,7 +288,8 @@ type delivery struct {
 // which may make the room.
 const pairWindow = 5
 
-// waiting returns the outbox messages whose channel may have another delivery.
+// waiting returns the messages of the outbox whose channel may have another
+// delivery in flight.
 func (p *messages) waiting() []journal.Message {
 	return slices.DeleteFunc(slices.Clone(p.outbox), func(s journal.Message) bool { return p.flying[pair{s.Source, s.Destination}] >= pairWindow })
 }
@@ -318,7 +319,7 @@ func (w *world) pumpOnce() {
 		return
 	}
 	s := waiting[w.rnd.IntN(min(len(waiting), 1+w.rnd.IntN(4)))]
-	if w.rnd.IntN(20) == 0 { // an outbox dispatcher with outdated knowledge
+	if w.rnd.IntN(20) == 0 { // as an outbox dispatcher does whose knowledge is outdated
 		s = p.all[pair{s.Source, s.Destination}][w.rnd.Uint64N(s.Number)]
 	}
 	d := &request.Delivery{Source: s.Source, Number: s.Number, After: s.Number - 1, OnReply: s.OnReply, OnReject: s.OnReject, Token: s.Token}
@@ -364,7 +365,7 @@ func (m *delivery) Complete(r *request.Request) {
 	}
 }
 
-// acknowledger handles an outcome and ignores it.
+// acknowledger checks that each request to the outbox is completed once.
 type acknowledger struct {
 	w    *world
 	done bool
@@ -378,7 +379,7 @@ func (a *acknowledger) Complete(r *request.Request) {
 	if r.Kind == request.Redeliver && r.Result.Err == nil {
 		a.w.messages.dead++
 	}
-	if r.Kind == request.Acknowledge && r.Result.Err != nil { // report it again
+	if r.Kind == request.Acknowledge && r.Result.Err != nil { // acknowledge these messages again later
 		a.w.messages.arrived = append(a.w.messages.arrived, r.Delivery.Arrived...)
 	}
 }

@@ -25,9 +25,9 @@ type activations interface {
 // typeSettings are the settings of entity types that executors use. No method
 // may block, and loaders call them too.
 type typeSettings interface {
-	// IdleAfter returns the setting of how long the entities of a type may be
-	// idle; negative means forever. set is false if there is no such setting, so
-	// that the type's own value applies.
+	// IdleAfter returns how long the entities of a type may be idle; a negative
+	// duration means forever. set is false if the setting is unset, so that the
+	// type's own value applies.
 	IdleAfter(entityType string) (after time.Duration, set bool)
 	// RetentionOverride returns the overrides of a type's retention.
 	RetentionOverride(entityType string) RetentionOverride
@@ -128,22 +128,22 @@ type Options struct {
 	ReplayEvents          int           // a load that replays this many events makes a snapshot due, for types that set no number; default an eighth of SnapshotEvents
 	ReplayBytes           int           // a load that replays this many bytes of records makes a snapshot due; default an eighth of SnapshotBytes
 	RunEvents             int           // events of a run since its last checkpoint, at which the run is ended; default 400,000
-	RunBytes              int           // bytes of the records of these, default 128 MiB
+	RunBytes              int           // bytes of the records of these events, default 128 MiB
 	EntitySends           int           // messages of an entity in flight, default 1,024; this limit and the next four are doubled for commands that are messages
 	ShardSends            int           // messages of a shard in flight, default 65,536
-	ShardSendBytes        int           // bytes of these, default 256 MiB
+	ShardSendBytes        int           // bytes of these messages, default 256 MiB
 	NodeSends             int           // messages in flight of all shards that the node leads, default 262,144
-	NodeSendBytes         int           // bytes of these, default 1 GiB
+	NodeSendBytes         int           // bytes of these messages, default 1 GiB
 	ShardDeadLetters      int           // dead letters of a shard, default 10,000; messages that would exceed it wait
 	Limits                abi.Limits
 	QuarantineAfterFaults int // consecutive faults before an entity is quarantined, default 3
 	QuarantineFor         time.Duration
 
-	longReads chan struct{} // the turns of long loads, which the node's executors share
+	longReads chan struct{} // limits long loads; shared by the node's executors
 }
 
 // DefaultMaxTimers is the maximum number of timers of an entity if the settings
-// of its type say nothing else.
+// of its type set none.
 const DefaultMaxTimers = 10_000
 
 // WithDefaults returns the options with defaults for fields that are not set.
@@ -228,11 +228,11 @@ func (o Options) WithDefaults() Options {
 type Journal interface {
 	// Propose submits an entry to the shard's log, and takes ownership of data.
 	// An error is definite: the entry will never commit. The outcome of an
-	// accepted entry arrives as an apply result, as Dropped or with the end of
-	// the leadership.
+	// accepted entry arrives as an apply result, in NotifyDropped or with the
+	// end of the leadership.
 	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
-	// ReadIndex requests confirmation that this node still leads the shard. It
-	// arrives as ReadConfirmed with the token, or as ReadFailed.
+	// ReadIndex requests confirmation that this node still leads the shard. The
+	// answer arrives in ReadConfirmed or ReadFailed with the same token.
 	ReadIndex(shard sharding.ShardID, token uint64) error
 	// Busy reports whether the journal's queues are almost full, so that more
 	// proposals would only be rejected.

@@ -31,9 +31,9 @@ func (b *base) sourceSection(d *request.Delivery) journal.MessageSource {
 
 // entityMessages holds an entity's messages as its executor knows them.
 type entityMessages struct {
-	inbox   map[sharding.EntityID]receipt // if in memory: known receipts, by source
+	inbox   map[sharding.EntityID]receipt // if in memory: the known receipts by source
 	inquiry *inquiry                      // the first request waits for it; nil if none
-	outbox  int                           // if in memory: messages in flight
+	outbox  int                           // if in memory: number of messages in flight
 	asOf    uint64                        // outbox includes acknowledgements up to this log index
 	emptied []uint64                      // while loading: log indexes of acknowledgements
 }
@@ -67,11 +67,12 @@ func refusesClient(t *Type, r *request.Request) bool {
 	return t != nil && r.Kind == request.Command && t.Internal[r.Name] && !isInternal(r)
 }
 
-// checkMessageRoom returns an error if the output's messages exceed a limit. A single
-// message that answers the executed one always fits: it takes that one's place,
-// and otherwise two full outboxes could wait for each other forever. Commands
-// of clients and timers may use only half of the room, so that entities which
-// execute messages can send more.
+// checkMessageRoom returns an error if the output's messages exceed a limit.
+// The answer to the executed message always fits if it is the only message: it
+// takes the place of that message, and otherwise two entities with full
+// outboxes could wait for each other forever. Commands of clients and timers
+// may use only half of the room, so that entities which execute messages can
+// send more.
 func (d *decider) checkMessageRoom(e *entity, r *request.Request) error {
 	if len(d.output.Sends) == 0 || r.Kind == request.Deliver && r.Delivery.OnReply != "" && len(d.output.Sends) == 1 {
 		return nil

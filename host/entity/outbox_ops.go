@@ -167,7 +167,7 @@ func (s *shard) refuse(q *inquiry) {
 	s.opts.Logger.Warn("cannot send a message", r.Trace.LogAttributes("entity_type", r.Entity.Type, "shard_id", s.id, "source_type", d.Source.Type,
 		"command", r.Name, "code", d.Refuse.Code, "answered", d.OnReply != "")...)
 	s.stats.Refused++
-	s.proposeBatch() // earlier records come first
+	s.proposeBatch() // earlier records are proposed first
 	s.addOps(r, m, step)
 	s.proposeOps()
 }

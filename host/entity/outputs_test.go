@@ -104,8 +104,8 @@ func TestUnstorableOutputBelowItsClusterVersion(t *testing.T) {
 	}
 }
 
-// TestLongQueryReplyIsRejected also checks that the instance and its
-// state stay.
+// TestLongQueryReplyIsRejected checks that a query whose reply is too long is
+// rejected, and that the instance and its state stay in memory.
 func TestLongQueryReplyIsRejected(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ClusterVersion = maxLevel

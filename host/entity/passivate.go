@@ -187,7 +187,7 @@ func (m *residents) isIdle(in *instance) bool {
 }
 
 // shed evicts the entities that the cache chooses until the pool has room for
-// another one, and reports whether it has.
+// another entity, and reports whether there is room.
 func (m *residents) shed(p *instancePool[*entity]) bool {
 	for range makeRoomTries {
 		e := m.victim()

@@ -34,8 +34,9 @@ type PayloadForms struct {
 }
 
 // RefusesCommand returns an error if the type has no command of that name or
-// the payload does not match the schema. It may last as long as the check, so
-// executors call RefusesCommandName instead, and check in a guest call.
+// the payload does not match the schema. The check may take long, so executors
+// call RefusesCommandName instead, and check the payload as a part of the guest
+// call.
 func (t *Type) RefusesCommand(r *request.Request) error {
 	if err := t.RefusesCommandName(r); err != nil {
 		return err

@@ -17,7 +17,7 @@ func counterType(tb testing.TB) (*Type, *request.Request) {
 	return t, &request.Request{Name: "add", Payload: []byte(`{"amount":3}`)}
 }
 
-// TestPayloadChecksDoNotAllocate counts allocations and measures no time.
+// TestPayloadChecksDoNotAllocate checks that payload checks allocate no memory.
 func TestPayloadChecksDoNotAllocate(t *testing.T) {
 	typ, r := counterType(t)
 	if n := testing.AllocsPerRun(100, func() {

@@ -14,14 +14,14 @@ const preemptAfter = time.Millisecond
 // sleeps.
 const idleTicks = 50
 
-// callSlot is the state of the guest calls of a goroutine that runs the executor,
-// which it makes one at a time.
+// callSlot is the state of the guest call in progress on a goroutine that runs
+// the executor. A goroutine makes one call at a time.
 type callSlot struct {
 	executor *executor
-	mark     uint64 // of the call that Preempt detaches
+	mark     uint64 // mark of the call that Preempt detaches
 
 	// state is 0 if no call is in progress, the call's odd mark during a call,
-	// and handed once the executor has continued without it.
+	// and preempted once the executor has continued without the call.
 	state atomic.Uint64
 }
 
@@ -31,10 +31,10 @@ func (v *callSlot) Preempt() { v.executor.preempt(v, v.mark) }
 
 const preempted = ^uint64(0)
 
-// runCall makes a guest call on the executor's goroutine. If the call runs long,
-// another goroutine takes over the executor. This goroutine then only delivers
-// the outcome as an event and ends. Guests are called at the bottom of the
-// stack, so nothing else is lost with it.
+// runCall makes a guest call on the executor's goroutine. If the call runs
+// long, another goroutine takes over the executor. This goroutine then only
+// delivers the outcome as an event and ends. Guests are called at the bottom of
+// the stack, so ending this goroutine loses nothing else.
 //
 // The takeover is started by the guest itself once it has spent a certain
 // amount of fuel, or by the watchdog if something else is slow, because the

@@ -25,9 +25,10 @@ func (s *shard) proposeChecksum(p *journal.Proof) {
 	s.propose(proposal{}, journal.AppendProofEntry(nil, s.term, s.log.Next(), p))
 }
 
-// proposeWork proposes an entry that does nothing but a slice of the shard's paced
-// work, unless an entry is in flight, which does a slice too. The outcome of
-// the entry leads to the next call.
+// proposeWork proposes an entry that only makes the replicas do a slice of the
+// shard's paced work. It proposes none while another entry is in flight,
+// because every entry does a slice. The outcome of the entry leads to the next
+// call.
 func (s *shard) proposeWork(owing bool) {
 	if owing && s.state == leading && s.log.Idle() && s.opts.ClusterVersion() >= sharding.VersionPacedWork {
 		s.propose(proposal{}, journal.AppendPacedHeader(nil, s.opts.ClusterVersion(), journal.EntryWork, s.term, s.log.Next()))
@@ -48,8 +49,8 @@ func (e *entity) awaitActivation(revision uint64) {
 	e.shard.touch()
 }
 
-// proposeActivations proposes the revision that entities or requests wait for. If
-// the proposal is lost, the next check of deadlines leads to another one.
+// proposeActivations proposes the revision that entities or requests wait for.
+// If the proposal is lost, the next check of deadlines proposes it again.
 func (s *shard) proposeActivations() {
 	if s.state != leading {
 		return
@@ -213,7 +214,7 @@ func (c *core) proposalDone(s *shard, fence sharding.Term, number uint64, err er
 	if err != nil {
 		// The states in memory are ahead of the log.
 		for _, x := range p.Commands {
-			x.Entity.exists, x.Entity.stopped = true, false // until they are loaded
+			x.Entity.exists, x.Entity.stopped = true, false // set until the entity is loaded again
 			if x.Entity.phase == inMemory {
 				c.residents.evict(x.Entity)
 			}

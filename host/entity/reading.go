@@ -33,7 +33,7 @@ func (l *load) Do(_ context.Context, put func(coreEvent)) {
 	if l.ctx.Err() != nil {
 		return
 	}
-	first := 2 // chunks that may be sent before the executor has taken one
+	first := 2 // number of chunks that may be sent before the executor has taken one
 	opts := &l.entity.shard.opts
 	turn := readTurn{of: opts.longReads}
 	defer turn.leave()
@@ -63,10 +63,10 @@ func (l *load) kind() string {
 	return l.ID.Type
 }
 
-// readTurn is the turn of a slow reading. At most half of the
-// processors do such readings, as in scans of shards: a reading computes nearly
-// all the time, and each goroutine through which a command passes would wait for
-// its time slice. While it waits for the executor, a reading has no turn.
+// readTurn limits slow readings, such as those of scans and long loads, to half
+// of the processors. A reading computes nearly all the time, so more of them
+// would make every goroutine through which a command passes wait for its time
+// slice. A reading releases its turn while it waits for the executor.
 type readTurn struct {
 	of  chan struct{} // one element for each turn that is taken
 	has bool
@@ -95,8 +95,8 @@ func (r *readTurn) leave() {
 	}
 }
 
-// costlyBytes is the size of the records of a load above which the load is
-// costly. It is more than a load reads after a snapshot, unless there is none.
+// costlyBytes is the size of the records that a load reads from which the load
+// is costly. A load that starts from a snapshot usually reads less.
 const costlyBytes = 1 << 20
 
 // costlyMost bounds the entities of an executor whose loads are known to be
@@ -124,11 +124,11 @@ func (c *costlyLoads) note(l *load) {
 	defer c.mu.Unlock()
 	switch _, known := c.of[l.ID]; {
 	case l.read < costlyBytes:
-		if l.ctx.Err() == nil { // it was not cancelled on the way
+		if l.ctx.Err() == nil { // the load was not cancelled
 			delete(c.of, l.ID)
 		}
 	case known:
-	case c.of == nil || len(c.of) >= costlyMost: // forgetting them makes one load of each a quick one
+	case c.of == nil || len(c.of) >= costlyMost: // forget the others, so that the next load of each counts as quick
 		c.of = map[sharding.EntityID]struct{}{l.ID: {}}
 	default:
 		c.of[l.ID] = struct{}{}

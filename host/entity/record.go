@@ -11,8 +11,8 @@ import (
 
 // makeRoom proposes the open batch if the output does not fit into the same
 // entry, and reports whether the caller may continue. If the log rejects that
-// batch, entities are evicted, which may overwrite the output, so the request
-// is decided again.
+// batch, entities are evicted, which may overwrite the output, so makeRoom
+// decides the request again.
 func (d *decider) makeRoom(e *entity, r *request.Request) bool {
 	s := e.shard
 	if recordFits(s.log.BatchBytes(), &d.output) {
@@ -61,7 +61,7 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) (r
 	if e.extra != nil {
 		e.extra.faults.ResetCount()
 	}
-	s.clock = max(s.clock, env.Now) // others have advanced it during a long guest call
+	s.clock = max(s.clock, env.Now) // during a long guest call, other commands have advanced the clock
 	e.typ.BytesBudget.Spend(d.now.UnixNano(), uint64(len(encoded)))
 	s.log.AddRecord(d.opts.ClusterVersion(), s.term, encoded, proposedCommand[*entity]{Entity: e, Req: r})
 	rows := s.log.AddRows(len(d.output.Timers) + len(d.output.Sends))
@@ -79,7 +79,7 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) (r
 	case timers.Of(r) != nil:
 		d.timers.Owe(e.id.Type, len(encoded), fuel)
 	}
-	if !e.typ.Workflow || len(rec.Events) > 0 { // repeated starts do not lengthen a run
+	if !e.typ.Workflow || len(rec.Events) > 0 { // a repeated start does not lengthen a run
 		e.replay.Add(len(rec.Events), len(encoded))
 	}
 	d.stats.Commands++
@@ -123,7 +123,7 @@ func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Re
 			source.Hops = e.chain()
 		}
 		d.record.Section(journal.SectionSource, journal.AppendMessageSource(nil, &source))
-		rec.Reply = nil // it is never returned to a retry
+		rec.Reply = nil // a retry never gets the reply of a message
 		e.noteReceipt(msg.Source, msg.Number, s.log.Next())
 	case request.Redeliver:
 		d.record.Section(journal.SectionSource, journal.AppendDeadLetterSource(nil, msg.DeadLetter))

@@ -13,8 +13,8 @@ import (
 const (
 	// maxEntryBytes is the journal's limit for an entry.
 	maxEntryBytes = 1 << 20
-	// room is an upper bound for the bytes of a record and its entry in
-	// addition to the guest's output.
+	// room is an upper bound for the bytes of a record and of its entry, not
+	// counting the guest's output.
 	room = 64 << 10
 )
 

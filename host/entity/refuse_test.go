@@ -24,7 +24,7 @@ func (noLog) Propose(sharding.ShardID, sharding.Term, uint64, []byte) error {
 func (noLog) ReadIndex(sharding.ShardID, uint64) error { return journal.ErrStopped }
 func (noLog) Busy() bool                               { return false }
 
-// secondShard is disputed.
+// secondShard lets the requests to shard 2 be rejected.
 type secondShard struct{}
 
 func (secondShard) Refuses(s sharding.ShardID) error {

@@ -7,16 +7,16 @@ import (
 )
 
 // A sample of the entities that leave memory is checked: before such an entity
-// leaves, its guest is asked for its state, in a turn of its own, and a
-// StateChecker compares this with the state that the journal gives.
+// leaves, the executor takes its state from the guest, in a turn of its own,
+// and a StateChecker compares it with the state that follows from the journal.
 //
 //	sampled --is about to leave--> due --its turn--> state taken, leaves
 //
 // An entity that leaves for a different reason, with its instance or its shard,
 // is not checked.
 
-// residentCheck is the state check of a stay in memory. It is zero if the stay is
-// not sampled.
+// residentCheck is the state check of an entity for one stay in memory, from a
+// load to the next eviction. It is zero if the stay is not in the sample.
 type residentCheck struct {
 	sampled bool
 	due     bool             // its state must be taken in its next turn

@@ -13,14 +13,14 @@ type instance = guestInstance[*entity]
 type residents struct {
 	*base
 	exec  residentsExecutor
-	known int // entities of all shards
+	known int // number of entities of all shards
 	types *typeCounters
 	pools instancePools[*entity]
 
 	cache      resident.Cache[*entity]
 	hibernated *resident.Store[*Type]
 	idle       map[string]*idle // by type
-	empty      bool             // an instance has become empty since the last sweep
+	empty      bool             // an instance has lost its last entity since the last sweep
 	sweepAt    int64            // time of the next sweep for idle entities, unix nanoseconds; 0 for never
 }
 

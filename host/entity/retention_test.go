@@ -49,9 +49,9 @@ func TestCompactedHistoryNeedsSnapshot(t *testing.T) {
 	}
 }
 
-// TestLoadRestartsAfterCompaction checks a snapshot that is applied while its entity is being
-// loaded from the previous one, and compacts records that the load needs. The
-// load starts again. It is damage only if no snapshot matches.
+// TestLoadRestartsAfterCompaction checks that a load starts again if a snapshot
+// that is applied in the meantime compacts records that the load needs, and
+// that the entity counts as damaged only if no snapshot matches.
 func TestLoadRestartsAfterCompaction(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		w := cutAtFive(t)
@@ -86,10 +86,9 @@ func TestLoadRestartsAfterCompaction(t *testing.T) {
 	}
 }
 
-// TestWindowBeginsAtCompaction checks an executor that has loaded an entity from
-// the second newest snapshot. Its own snapshot says that the window begins
-// where that one's does, although the newest snapshot has compacted the first
-// commands since. These commands count as forgotten.
+// TestWindowBeginsAtCompaction checks a snapshot whose window begins with
+// commands that a later snapshot has compacted away. The window then begins at
+// the compaction, and the commands before it count as forgotten.
 func TestWindowBeginsAtCompaction(t *testing.T) {
 	w := cutAtFive(t)
 	h := w.head("x")
@@ -105,9 +104,9 @@ func TestWindowBeginsAtCompaction(t *testing.T) {
 	}
 }
 
-// TestRowOnlyEntityCanBeDeleted checks that an entity that cannot be built can
-// be deleted, once per id, and then starts again, and that nothing else can be
-// done with it.
+// TestRowOnlyEntityCanBeDeleted checks that an entity whose state cannot be
+// built can be deleted, once per id, and then starts again, and that every
+// other request for it fails.
 func TestRowOnlyEntityCanBeDeleted(t *testing.T) {
 	w := cutAtFive(t)
 	if res := w.ask(request.Delete, "", "c7"); !errors.Is(res.Err, request.ErrCommandIDReused) {

@@ -6,7 +6,7 @@ import "github.com/hostd/hostd/host/request"
 // executor's entity type.
 //
 //	Await, Fence --> wanted --Ask--> proposed --Done--> Now
-//	Mute ---------------------------------------------> Unmuted
+//	AddPaused ------------ activations change --------> TakePaused
 type activationRevisions[E any] struct {
 	// Now is the highest revision in the shard's log. It never decreases.
 	Now uint64
@@ -64,7 +64,7 @@ func (v *activationRevisions[E]) Drop() (awaited []E, fences []*request.Request)
 // AddPaused makes an entity wait until the node's activations change.
 func (v *activationRevisions[E]) AddPaused(e E) { v.paused = append(v.paused, e) }
 
-// TakePaused removes and returns the entities that Mute made wait.
+// TakePaused removes and returns the entities that AddPaused made wait.
 func (v *activationRevisions[E]) TakePaused() []E {
 	paused := v.paused
 	v.paused = nil

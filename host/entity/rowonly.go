@@ -9,11 +9,11 @@ import (
 // If the first events of an entity were compacted away and its module reads
 // none of its snapshots, its state cannot be built. The entity row and the
 // command ids of its window still exist, and a deletion needs nothing else. So
-// for a deletion the entity is in memory without a guest, until no request
-// waits.
+// to be deleted, such an entity is in memory without a guest until its queue is
+// empty.
 
-// makeRowOnly puts such an entity into memory if its load has ended with
-// request.ErrCompacted and a deletion waits. It returns false if not.
+// makeRowOnly puts an entity without a guest into memory if its load has ended
+// with request.ErrCompacted and a deletion waits. Otherwise it returns false.
 func (c *core) makeRowOnly(e *entity, ch *historyChunk) bool {
 	if !errors.Is(ch.Err, request.ErrCompacted) || !e.waiting.Has(request.Delete) {
 		return false
@@ -35,8 +35,8 @@ func (c *core) makeRowOnly(e *entity, ch *historyChunk) bool {
 
 func (e *entity) isRowOnly() bool { return e.extra != nil && e.extra.rowOnly }
 
-// serveRowOnly decides the first request in the queue of such an entity. It
-// returns false if the queue must wait for the shard.
+// serveRowOnly decides the first request in the queue of an entity without a
+// guest. It returns false if the queue must wait for the shard.
 func (c *core) serveRowOnly(e *entity) bool {
 	t := c.typeOf(e.id)
 	switch {

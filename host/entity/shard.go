@@ -39,7 +39,7 @@ type shard struct {
 	id      sharding.ShardID
 	state   leadership
 	term    sharding.Term // in which the executor leads, or led last
-	elected sharding.Term // the latest term for which this node was elected
+	elected sharding.Term // term in which the executor leads, or led last
 	noop    sharding.Term // highest term whose no-op has been applied here
 	reopen  uint64        // number of the first proposal after a reopening in this term; 0 if there was none
 	owes    bool          // paced work was left when the term began

@@ -19,12 +19,12 @@ type shardLog[E any] struct {
 
 	next     uint64            // number of the next proposal
 	decided  uint64            // every proposal up to this one is applied or lost
-	proposed []openProposal[E] // without an outcome, in order
-	bytes    int               // of proposed
+	proposed []openProposal[E] // proposals without an outcome, in order
+	bytes    int               // size of the entries in proposed
 
 	batch    batch[E]
 	ops      opsBatch
-	messages messageTotals // of open and proposed entries
+	messages messageTotals // sum over open and proposed entries
 }
 
 // proposedCommand is a command whose record is open or proposed. Req is nil
@@ -41,7 +41,7 @@ type openProposal[E any] struct {
 	At       int64 // time of the proposal, unix nanoseconds
 	Commands []proposedCommand[E]
 	Revision uint64
-	Due      int64              // of the earliest timer that it sets; 0 for none
+	Due      int64              // due time of the earliest timer that the entry sets; 0 for none
 	Ops      []*request.Request // requests that asked for outbox operations
 
 	bytes    int
@@ -133,9 +133,9 @@ func (l *shardLog[E]) index(number uint64) int {
 }
 
 // AddRecord adds a command's record to the open batch, in the format of the
-// cluster version level.
+// given cluster version.
 func (l *shardLog[E]) AddRecord(version sharding.ClusterVersion, term sharding.Term, record []byte, c proposedCommand[E]) {
-	if l.batch.data == nil { // most entries have one record, and stay in memory for a while
+	if l.batch.data == nil { // entries with one record are the most frequent, and stay in memory for a while
 		l.batch.data = journal.AppendPacedHeader(make([]byte, 0, journal.EntryHeaderBytes+len(record)), version, journal.EntryRecords, term, l.next)
 	}
 	l.batch.data = append(l.batch.data, record...)
@@ -149,7 +149,7 @@ func (l *shardLog[E]) AddMessages(m messageTotals) {
 }
 
 // AddRows counts the timers and messages that a record in the open batch
-// changes, and returns the sum of the batch.
+// changes, and returns their number in the whole batch.
 func (l *shardLog[E]) AddRows(n int) int {
 	l.batch.rows += n
 	return l.batch.rows
@@ -258,10 +258,11 @@ func (l *shardLog[E]) Release(to func(*request.Request)) {
 	l.commitBarriers.take(func(r *request.Request) bool { return l.commitBarriers.isFree(r, l.decided) }, to)
 }
 
-// TakeLost removes and returns the outcomes that may have seen a lost proposal:
-// those of its entities that wait for it or for a later proposal. A later
-// record of the same entity may still be committed, because losing a record
-// without events does not break the hash chain.
+// TakeLost removes and returns the outcomes that may have seen a lost proposal.
+// of has the entities of that proposal. Their outcomes may have seen it if they
+// wait for it or for a later proposal. A later record of such an entity may
+// still be committed, because losing a record without events does not break the
+// hash chain.
 func (l *shardLog[E]) TakeLost(number uint64, of map[sharding.EntityID]struct{}) []*request.Request {
 	return l.commitBarriers.takeLost(number, of)
 }

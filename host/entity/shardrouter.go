@@ -29,7 +29,7 @@ type ShardRouter struct {
 	locate    sharding.Locate
 	meta      MetadataRequests
 	leads     leads
-	outside   RemoteRequests // of proposals and reads outside executors; may be nil
+	outside   RemoteRequests // handles the outcomes of proposals and reads from outside the executors; may be nil
 	outbox    outboxNotifier // may be nil
 	disputes  disputes       // may be nil
 }
@@ -72,7 +72,7 @@ type ShardRouterOptions struct {
 	Locate    sharding.Locate // default hashes type and id
 	Metadata  MetadataRequests
 	Outside   RemoteRequests // nil if only executors propose and read
-	Executor  Options        // of each executor
+	Executor  Options        // options of each executor
 	Disk      disk           // commands are rejected while it is full; may be nil
 	Disputes  disputes       // may be nil
 	Outbox    outboxNotifier // may be nil

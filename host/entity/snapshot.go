@@ -20,8 +20,8 @@ import (
 const noSnapshotsFor = time.Minute
 
 // earlySnapshots is the number of snapshots per second that an executor takes
-// because of expensive loads. It is a few per cent of the entries of a busy
-// executor.
+// early because loads are expensive. It is a few per cent of the entries of a
+// busy executor.
 const earlySnapshots = 200
 
 // snapshots decides when a snapshot is taken, and builds its entry.
@@ -29,7 +29,7 @@ type snapshots struct {
 	*base
 	// failures counts the failures of modules to make a snapshot.
 	failures map[journal.Digest]failures
-	early    *Rate // limits snapshots because of expensive loads
+	early    *Rate // limits early snapshots
 }
 
 func newSnapshots(b *base) snapshots {
@@ -81,10 +81,10 @@ func (e *entity) lastError() string {
 	return e.extra.faults.Last() + "; " + e.extra.oversize.why
 }
 
-// isCostly reports whether the entity's load replayed so much that the next
-// load deserves a snapshot, if the type sets no number of events. If there were
-// only records without events, a snapshot saves their replay only if it has a
-// filter.
+// isCostly reports whether the entity's load replayed so much that a snapshot
+// is worthwhile, for a type that sets no number of events between snapshots. If
+// the load replayed only records without events, a snapshot saves their replay
+// only if it has a filter.
 func (e *entity) isCostly() bool {
 	r := &e.replay
 	worth := r.Events > 0 || e.extra != nil && e.extra.beyond.Partial
@@ -98,7 +98,7 @@ func (e *entity) isCostly() bool {
 func (p *snapshots) isDue(e *entity) bool {
 	events, bytes := p.opts.SnapshotEvents, p.opts.SnapshotBytes
 	seen, size := int(e.replay.Events), int(e.replay.Bytes)
-	// A large state is written again only after as many bytes of records.
+	// A large state is written again only after about as many bytes of records.
 	worth := size
 	if every := e.typ.SnapshotEvery; every != 0 {
 		events, bytes, worth = every, 1<<62, 4*size
@@ -116,18 +116,19 @@ func (p *snapshots) isDue(e *entity) bool {
 	return due || p.early.Take(p.now.UnixNano()) == 0
 }
 
-// windowStart is the beginning of a window while proposals were undecided.
+// windowStart remembers where a window began while proposals were undecided.
 type windowStart struct {
-	proposal uint64 // the latest at that time; 0 for none
+	proposal uint64 // the latest proposal at that time; 0 for none
 	oldest   journal.Sequence
 }
 
-// isWindowStartKnown reports whether the beginning of the window that a snapshot would
-// carry is known. A full window forgets a command for each new one. A new
-// record without events may be lost although later records are committed, and
-// then the command that was forgotten for it is still in the window. So if the
-// entity has undecided proposals, stands notes where the window begins now. The
-// snapshot is taken with this beginning once these proposals are decided.
+// isWindowStartKnown reports whether a snapshot taken now would know where its
+// window begins. A full window forgets a command for each new one. If the
+// record of the new command has no events, it may be lost although later
+// records are committed, and then the forgotten command belongs to the window
+// again. So if the entity has undecided proposals, isWindowStartKnown notes
+// where the window begins now, and the snapshot is taken with this beginning
+// once these proposals are decided.
 func (e *entity) isWindowStartKnown() bool {
 	if e.last <= e.shard.log.DecidedTo() || !e.shard.opts.Window.Full(e.seen.Size()) {
 		return true
@@ -139,8 +140,8 @@ func (e *entity) isWindowStartKnown() bool {
 	return x.windowStart.proposal <= e.shard.log.DecidedTo()
 }
 
-// awaitedForWindow reports whether the entity waited for this proposal, which is now
-// decided.
+// awaitedForWindow reports whether the entity's snapshot waited for this
+// proposal, which is now decided.
 func (e *entity) awaitedForWindow(proposal uint64) bool {
 	return e.extra != nil && e.extra.windowStart.proposal == proposal && e.phase == inMemory
 }
@@ -237,8 +238,9 @@ func (c *core) proposeSnapshot(e *entity, data []byte) {
 	s.propose(proposal{}, data)
 }
 
-// checkpointOf returns the payload of the checkpoint of a run that the output
-// ends with, or nil. Only the last event of a record can be a snapshot.
+// checkpointOf returns the payload of the run's checkpoint if it is the
+// output's last event, or nil. Only the last event of a record can be a
+// snapshot.
 func checkpointOf(out *abi.Output) []byte {
 	if n := len(out.Events); n > 0 && string(out.Events[n-1].Type) == abi.RunCheckpoint {
 		return out.Events[n-1].Payload
@@ -246,11 +248,11 @@ func checkpointOf(out *abi.Output) []byte {
 	return nil
 }
 
-// checkpoint stores the payload of a run's checkpoint, which the run's last
-// record has, as its snapshot. The guest is not asked, and every module of the
-// type loads it. The snapshot only saves work: without it, because it was lost
-// with its leader or cannot be taken now, a load replays the run from an earlier
-// one, and the guest begins again at the event.
+// checkpoint stores the payload of a run's checkpoint, the last event of the
+// run's last record, as the run's snapshot. The guest is not asked for a state,
+// and every module of the type loads the snapshot. It only saves work: if it is
+// lost with its leader or cannot be taken now, a load replays the run from an
+// earlier one, and the guest begins again at the checkpoint event.
 func (c *core) checkpoint(e *entity, payload []byte) {
 	if c.opts.ClusterVersion() < sharding.VersionWorkflows || e.shard.isFull() || !e.isWindowStartKnown() {
 		return

@@ -139,7 +139,7 @@ func TestSnapshotWindowSurvivesLostCommands(t *testing.T) {
 	const n = 6
 	for _, tt := range []struct {
 		name  string
-		first bool // before the command that makes a snapshot due
+		first bool // the records are lost before the command that makes a snapshot due
 		loads uint64
 	}{{"before it is due", true, 0}, {"before it is taken", false, 1}} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -303,9 +303,9 @@ func TestCostlyLoadIsFollowedByASnapshot(t *testing.T) {
 	}
 }
 
-// TestEarlySnapshotsAreBounded checks that when many entities are loaded at
-// once, as after a start, one second's allowance of them get a snapshot, and
-// the others get it on a later request.
+// TestEarlySnapshotsAreBounded checks what happens if many entities are loaded
+// at once, as after a start: as many of them get an early snapshot as one
+// second allows, and the others get it on a later request.
 func TestEarlySnapshotsAreBounded(t *testing.T) {
 	w := quiet(t)
 	o := &w.core.opts

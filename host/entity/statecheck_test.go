@@ -11,8 +11,8 @@ func (*allStates) Picks() bool             { return true }
 func (*allStates) Room() bool              { return true }
 func (a *allStates) Offer(s *checkedState) { *a = append(*a, s) }
 
-// TestStatesInMemoryMatchReplays runs random commands and rebuilds many of
-// the states from the journal: none differs.
+// TestStatesInMemoryMatchReplays runs random commands, rebuilds many of the
+// states from the journal, and checks that none differs.
 func TestStatesInMemoryMatchReplays(t *testing.T) {
 	compared, gone := 0, 0
 	for seed := uint64(1); seed <= 400; seed++ {

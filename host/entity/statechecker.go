@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// checkEvery is the number of stays in memory of which one is checked.
+	// checkEvery is the sampling interval: one of this many stays in memory is
+	// checked.
 	checkEvery = 1000
 	// checkQueue bounds the waiting states, each of at most
 	// Limits.SnapshotBytes.
 	checkQueue = 8
 	// checkTime bounds one check, including its wait for the log.
 	checkTime = 30 * time.Second
-	// checkAgain and checkTries are the interval and the number of retries
-	// while the records of a state are not applied.
+	// checkAgain is the interval of retries while the records of a state are
+	// not applied yet, and checkTries their number.
 	checkAgain = 50 * time.Millisecond
 	checkTries = 40
 	// checkLogEvery is the minimum interval between two log messages for a
@@ -45,7 +46,7 @@ var (
 type StateCheckOptions struct {
 	Histories  HistoryReader
 	Every      int    // check one of this many stays in memory, default 1,000; negative checks none
-	Seed       uint64 // determines which ones
+	Seed       uint64 // determines which stays are checked
 	ChunkBytes int    // events passed to a guest at a time, default 128 KiB
 	Now        func() time.Time
 	Logger     *slog.Logger
@@ -75,7 +76,7 @@ type StateChecker struct {
 // StateCheckCounts counts the checks of a type's entities.
 type StateCheckCounts struct {
 	Compared uint64
-	Diverged uint64 // of these, those with different states
+	Diverged uint64 // checks that found a different state
 }
 
 // checkedType holds the counts of a type and the time of the last log message
@@ -90,7 +91,7 @@ type checkedState struct {
 	ID       sharding.EntityID
 	Shard    sharding.ShardID
 	Type     *Type
-	From     journal.Sequence // sequence of the snapshot that the stay began with; 0 for the first event
+	From     journal.Sequence // sequence of the snapshot that the entity was loaded from; 0 for the first event
 	Sequence journal.Sequence
 	Hash     journal.Hash
 	Bytes    []byte

@@ -76,8 +76,8 @@ func TestBusyStateCheckDropsStates(t *testing.T) {
 	}
 }
 
-// TestStateChecksAreSampled checks that about one in Every stays is checked, and that
-// the seed determines which.
+// TestStateChecksAreSampled checks that about one stay in memory of Every is
+// checked, and that the seed determines which.
 func TestStateChecksAreSampled(t *testing.T) {
 	picks := func(every int, seed uint64) string {
 		s := &StateChecker{opts: StateCheckOptions{Every: every, Seed: seed}}

@@ -10,7 +10,7 @@ import (
 )
 
 // fire decides a timer's command. No client knows the command's id, so the
-// idempotency window neither has it nor accepts it.
+// idempotency window neither contains nor checks it.
 func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int64) {
 	f.MarkLoaded()
 	switch {

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// clockmaker is a guest whose commands set ten timers: new ones, or with the
-// command "again" the first ten again.
+// clockmaker is a guest whose commands each set ten timers. If repeats is set,
+// they are always the first ten; otherwise they are new.
 type clockmaker struct {
 	counter
 	w *clockShop
@@ -139,7 +139,7 @@ func TestTimersOfAnEntityAreBounded(t *testing.T) {
 }
 
 // TestRowsPerEntryAreBounded checks that commands that set and send as much as
-// possible do not share an entry with many others, however few bytes they take.
+// possible share an entry with only a few others, however few bytes they need.
 func TestRowsPerEntryAreBounded(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ClusterVersion = maxLevel

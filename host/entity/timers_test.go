@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// alarms is the log of many shards whose entities have timers, and their
-// loader. Its commits take time.
+// alarms is the log of many shards whose entities have timers. It also performs
+// their loads. Its commits take time.
 type alarms struct {
 	*bench
 	t         *testing.T
@@ -27,7 +27,7 @@ type alarms struct {
 	slow      time.Duration // duration of a commit
 	slowest   time.Duration // maximum lateness
 	fired     []int64       // due times, in order
-	loads     []*load       // delayed while slowLoads is set
+	loads     []*load       // held back while slowLoads is set
 	slowLoads bool
 	scans     []*timers.Scan
 }
@@ -41,8 +41,8 @@ type alarmEntry struct {
 // Bounds of package timers.
 const (
 	timersBurst  = 20 * time.Millisecond // how long the rate accumulates
-	timersWindow = 32                    // minimum number of timers of a shard that are read at a time
-	timersCold   = 32                    // timers with entities that are being loaded
+	timersWindow = 32                    // minimum number of a shard's timers that are read at a time
+	timersCold   = 32                    // maximum number of fired timers whose entities are being loaded
 )
 
 func newAlarms(t *testing.T, shards int) *alarms { return pacedAlarms(t, shards, 0) }
@@ -159,7 +159,8 @@ func (a *alarms) left() (n int) {
 	return n
 }
 
-// step advances the clock by a millisecond, with requests of others.
+// step advances the clock by a millisecond and submits the requests of other
+// callers.
 func (a *alarms) step(others ...*request.Request) {
 	c := a.core
 	c.now = c.now.Add(time.Millisecond)
@@ -201,9 +202,10 @@ func TestTimersShareEntries(t *testing.T) {
 	}
 }
 
-// TestTimersArePaced checks that due timers fire at their minimum rate while
-// there are other requests and commits are slow, never above it, and roughly in
-// the order of their due times, and faster without other requests.
+// TestTimersArePaced checks the rate of due timers. While there are other
+// requests and commits are slow, timers fire at their minimum rate, never
+// faster, and roughly in the order of their due times. Without other requests
+// they fire faster.
 func TestTimersArePaced(t *testing.T) {
 	const shards, each, total = 64, 100, 64 * 100
 	run := func(t *testing.T, slow time.Duration, busy bool) (took int, a *alarms) {
@@ -238,8 +240,8 @@ func TestTimersArePaced(t *testing.T) {
 		if late := a.slowest; late < 100*time.Millisecond || late > time.Duration(took)*time.Millisecond {
 			t.Errorf("the latest timer was %s late", late)
 		}
-		// A window is read at a time, so a timer may be overtaken by at most as
-		// many later timers as fit into the windows, and only a few are.
+		// Timers are read in windows, so some timers are overtaken by later
+		// ones, but at most by as many as fit into the windows of all shards.
 		disorder := 0
 		sorted := slices.Sorted(slices.Values(a.fired))
 		for i, due := range a.fired {
@@ -262,8 +264,9 @@ func TestTimersArePaced(t *testing.T) {
 	})
 }
 
-// TestTimersLeaveLoadersToCallers checks that few timers have their entities
-// loaded at a time, so that a caller's entity does not wait for all of them.
+// TestTimersLeaveLoadersToCallers checks that only a few entities are loaded
+// for timers at a time, so that a caller's entity does not wait for all of
+// them.
 func TestTimersLeaveLoadersToCallers(t *testing.T) {
 	a := newAlarms(t, 8)
 	a.slowLoads = true
@@ -297,7 +300,8 @@ func TestTimersLeaveLoadersToCallers(t *testing.T) {
 }
 
 // TestStepDownDropsTimersReadAhead checks that an executor that stops leading
-// has no timers, and that it fires each unfired timer once when it leads again.
+// keeps no timers, and that it fires each of the remaining timers once when it
+// leads again.
 func TestStepDownDropsTimersReadAhead(t *testing.T) {
 	a := newAlarms(t, 8)
 	a.slow = 5 * time.Millisecond
@@ -315,7 +319,7 @@ func TestStepDownDropsTimersReadAhead(t *testing.T) {
 	if n := a.core.timers.Counts(); n != (timers.Counts{Fired: n.Fired, Scans: n.Scans}) {
 		t.Fatalf("an executor that leads nothing has %+v", n)
 	}
-	a.entries = nil // of the previous term
+	a.entries = nil // drop the entries of the previous term
 	a.lead(3)
 	for n := 0; a.left() > 0; n++ {
 		if n > 10_000 {

@@ -104,9 +104,10 @@ func (f *firings) Fire(r *request.Request) timers.Span {
 
 func (f *firings) End(*request.Request) { f.ended++ }
 
-// TestTimersAreTraced checks that the record of a timer set within a span has
-// the span of its firing, or that of the setting command without a span maker,
-// and a flag that a timer caused it. Other timers have no trace.
+// TestTimersAreTraced checks the trace of the record of a timer that was set
+// within a span. It has the span of the firing, or without a span maker that of
+// the command that set the timer, and a flag that a timer caused it. Other
+// timers have no trace.
 func TestTimersAreTraced(t *testing.T) {
 	set := journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}
 	after := set

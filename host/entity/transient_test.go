@@ -86,7 +86,7 @@ func TestTransientAnswerNeedsConfirmedLeadership(t *testing.T) {
 			t.Fatalf("%s: answered %+v with %d rounds asked", id, got.got, len(w.rounds))
 		}
 		w.rounds = nil
-		w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5}) // of another node
+		w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5}) // another node is elected
 		var lost *sharding.NotLeaderError
 		if got.got == nil || !errors.As(got.got.Err, &lost) && !errors.Is(got.got.Err, request.ErrOutcomeUnknown) {
 			t.Fatalf("%s: %+v", id, got.got)

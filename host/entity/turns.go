@@ -67,7 +67,7 @@ func (t *coreTurns) Tick(now time.Time) {
 }
 
 // Next returns the time of the next Tick and how long after the last turn that
-// is, or zero for never. A Tick that comes too early is harmless.
+// is, or zeros if none is needed. A Tick that comes too early is harmless.
 func (t *coreTurns) Next() (at time.Time, after time.Duration) {
 	c := t.core
 	switch {

@@ -19,20 +19,20 @@ import (
 // Env is a guest's environment during one call.
 type Env struct {
 	Now  int64  // unix nanoseconds of the log clock
-	Seed uint64 // of the call's random stream
+	Seed uint64 // seed of the call's random stream
 	// Deadline ends the call; zero means none. The guest cannot see it.
 	Deadline time.Time
 	// Fuel is the budget of the call; 0 means the node's limit.
 	Fuel int64
 	// Counts counts a command during a rollout. It may be nil.
 	Counts *trial.Counter
-	// Long, if it is set, is preempted once, during the call and on its
-	// goroutine, when the call has spent about half a millisecond's worth of
-	// fuel.
+	// Long is notified once if the call runs long: on the goroutine of the
+	// call, once the call has spent fuel worth about half a millisecond. It may
+	// be nil.
 	Long preempter
 }
 
-// preempter is what a long call blocks.
+// preempter lets its executor continue without a call that runs long.
 type preempter interface{ Preempt() }
 
 // Guest is an instance of a module, with the states of entities by handle. It
@@ -44,7 +44,7 @@ type preempter interface{ Preempt() }
 // ended at its deadline fails with request.ErrDeadline, an interrupted one with
 // request.ErrStopped; neither is the guest's fault.
 type Guest interface {
-	// About sets the entity of the following calls, for people who read the
+	// About sets the entity of the following calls. It is logged with the
 	// guest's output.
 	About(e sharding.EntityID)
 	// Load creates the state of a handle, initially or from a snapshot frame.
@@ -71,9 +71,9 @@ type Type struct {
 	Name     string
 	Index    uint32 // in the module's manifest
 	Digest   journal.Digest
-	Revision uint64 // of the activation, counts up
+	Revision uint64 // revision of the activation; a later activation has a higher one
 	CanaryStage
-	Snapshots ForeignSnapshots // of other modules, that the module loads
+	Snapshots ForeignSnapshots // snapshots of other modules that the module loads
 	TypeInputs
 	TypeRoutes
 	// Durable types keep their latest state instead of events: a command stores
@@ -174,8 +174,9 @@ type InstanceRoom struct {
 	// executor.
 	OwnInstances bool
 	FullAt       int64
-	// Memory is what the instances of the type share on the node. If it has no
-	// room for another one, entities must be evicted. It may be nil.
+	// Memory is the memory that the instances of the type share on the node. If
+	// it has no room for another instance, entities must be evicted. It may be
+	// nil.
 	Memory memoryRoom
 }
 
@@ -185,8 +186,8 @@ type memoryRoom interface{ HasRoom() bool }
 // TypeRoutes are the sources and destinations of a type's messages, and the
 // formats of its states.
 type TypeRoutes struct {
-	// States has the versions of the states of a Durable type, and of those in
-	// snapshots.
+	// States has the versions of the states that a Durable type stores, and of
+	// the states in snapshots.
 	States manifest.States
 	// Internal has the commands that only entities and timers may send.
 	Internal map[string]bool

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestWindowIsReadOnlyForPossibleRetries checks that a load from a snapshot reads
-// earlier commands only when one of them may be repeated, and then knows all of
-// them.
+// TestWindowIsReadOnlyForPossibleRetries checks that a load from a snapshot
+// reads earlier commands only if a new command may be a retry of one of them,
+// and that all of them are then known.
 func TestWindowIsReadOnlyForPossibleRetries(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.FilterAbove = 4
@@ -22,7 +22,7 @@ func TestWindowIsReadOnlyForPossibleRetries(t *testing.T) {
 	w.handOver()
 	loads := w.core.stats.Loads
 	fresh := 0
-	for i := range 5 { // the filter may mistake one of them for an old id
+	for i := range 5 { // the filter may take one of these ids for an old one
 		if res := w.ask(request.Command, "add", fmt.Sprintf("new-%d", i)); res.Err != nil || res.Duplicate || int(res.Sequence) != n+i+1 {
 			t.Fatalf("a new command: %+v", res)
 		}
@@ -53,7 +53,7 @@ func TestServerIDsDoNotShortenWindow(t *testing.T) {
 	for i := range n {
 		w.submit(&request.Request{
 			Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"),
-			ID: id(i), ServerID: i >= clients, // the snapshot is of one of these
+			ID: id(i), ServerID: i >= clients, // the snapshot follows a command with a server id
 		})
 	}
 	w.handOver()

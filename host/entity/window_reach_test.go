@@ -17,7 +17,7 @@ type clocks struct {
 	passed time.Duration
 	pace   time.Duration // duration of a step
 	differ time.Duration // maximum difference between leaders' clocks
-	off    time.Duration // of this leader's clock
+	off    time.Duration // offset of this leader's clock
 
 	servers bool // some commands get their ids from the server
 }

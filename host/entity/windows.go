@@ -8,8 +8,8 @@ import (
 
 // The idempotency windows of entities in memory are on the heap: up to 10,000
 // ids and 4 MiB of replies for each entity. They are not guest memory, so they
-// have a limit of their own. Above the limit, entities leave memory: of some
-// with large windows, the least recently used. A later load costs little,
+// have a limit of their own. Above the limit, entities are evicted: of a few
+// with large windows, the least recently used one. A later load costs little,
 // because a snapshot has a filter of ids instead of the window, and the window
 // is read only for an id that the filter may contain.
 //
@@ -30,7 +30,8 @@ type weighedWindow struct {
 }
 
 const (
-	// windowsCompared is the number of entities of which the victim is chosen.
+	// windowsCompared is the number of entities that are compared to find a
+	// victim.
 	windowsCompared = 8
 	// windowsShed bounds the entities that are evicted in one tick.
 	windowsShed = 64
@@ -76,14 +77,14 @@ func (b *base) unweigh(e *entity) {
 	w.list = w.list[:last]
 	delete(w.at, e)
 	if len(w.list) == 0 {
-		*w = windows{} // a map never shrinks
+		*w = windows{} // release the map, because a map never shrinks
 	} else if cap(w.list) > 1024 && len(w.list) < cap(w.list)/4 {
 		w.list = slices.Clip(slices.Clone(w.list))
 	}
 }
 
 // shedWindows evicts entities until the remaining windows are within the limit.
-// It examines a bounded number, and the next tick continues.
+// It examines a bounded number of them, and the next tick continues.
 func (m *residents) shedWindows() {
 	for n := 0; n < windowsShed && m.windows.bytes > m.opts.WindowBytes; n++ {
 		var victim *entity

@@ -58,7 +58,7 @@ func TestWindowMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// sumOfWindows compares the counted bytes with the actual ones.
+// sumOfWindows checks the counted bytes of windows against their actual sizes.
 func (w *world) sumOfWindows() {
 	w.t.Helper()
 	sum, large := int64(0), 0

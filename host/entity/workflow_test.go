@@ -49,10 +49,10 @@ func (w *world) mustDeliver(to, name string, hops uint8) uint8 {
 	return source.Hops
 }
 
-// TestRunsNestAtMost32Deep: the message that starts a run is rejected without a
-// guest call if more than 32 messages in a chain led to it. A run that exists
-// gets messages at the end of longer chains, and so does an entity of another
-// kind.
+// TestRunsNestAtMost32Deep checks that a message that would start a run is
+// rejected without a guest call if more than 32 messages in a chain led to it.
+// An existing run accepts messages at the end of longer chains, and so does an
+// entity of another kind.
 func TestRunsNestAtMost32Deep(t *testing.T) {
 	const depth = 32
 	w := runs(t)
@@ -88,10 +88,11 @@ func TestRunsNestAtMost32Deep(t *testing.T) {
 	}
 }
 
-// TestRunsKeepTheChainThatStartedThem: messages of a run begin at the length of
-// the chain that started it, whichever message the run handles, also after the
-// run was loaded again. A run that a client starts begins new chains, also with
-// an id that a deeper run had, or that a deeper start was rejected for.
+// TestRunsKeepTheChainThatStartedThem checks that the messages of a run
+// continue the chain that started the run, whichever message the run handles,
+// even after the run was loaded again. A run that a client starts begins new
+// chains, even if its id belonged to a deeper run, or if a deeper start was
+// rejected for it.
 func TestRunsKeepTheChainThatStartedThem(t *testing.T) {
 	w := runs(t)
 	look := func(what, id string, want uint8) {
@@ -124,10 +125,10 @@ func TestRunsKeepTheChainThatStartedThem(t *testing.T) {
 	look("after a rejected message", "early", 3)
 }
 
-// TestMessagesToFaultingRunsWait: a message to a run whose guest faults, in a
-// command or while the run is loaded, fails as for a quarantined entity, so that
-// it is delivered later and never rejected. A client gets the fault, and so does
-// a message to an entity of another kind.
+// TestMessagesToFaultingRunsWait checks that a message to a run whose guest
+// faults, in a command or while the run is loaded, fails as for a quarantined
+// entity. So it is delivered later and never rejected. A client gets the fault,
+// and so does a message to an entity of another kind.
 func TestMessagesToFaultingRunsWait(t *testing.T) {
 	for _, workflow := range []bool{true, false} {
 		w := runs(t)
@@ -192,10 +193,11 @@ func TestStrayOutcomesCreateNoRuns(t *testing.T) {
 	}
 }
 
-// TestCommandsWithoutEffectAreNotRecorded: a client's command that changes
-// nothing about a run, such as a repeated start, is answered without a record,
-// after the commit of what it saw and a confirmed leadership. A message without
-// events is recorded, and so is such a command of another kind of entity.
+// TestCommandsWithoutEffectAreNotRecorded checks that a client's command that
+// changes nothing about a run, such as a repeated start, is answered without a
+// record, once everything that it saw is committed and the leadership is
+// confirmed. A message without events is recorded, and so is such a command to
+// an entity of another kind.
 func TestCommandsWithoutEffectAreNotRecorded(t *testing.T) {
 	w := runs(t)
 	w.askOf("run", request.Command, "add", "a")
@@ -226,9 +228,10 @@ func TestCommandsWithoutEffectAreNotRecorded(t *testing.T) {
 	}
 }
 
-// TestRecordsOfRunsHaveTheirStatus: the record of a command that has events
-// keeps what the module reports, and whether the run is open follows from its
-// events. Below the cluster version of workflows no record has a status.
+// TestRecordsOfRunsHaveTheirStatus checks that the record of a command that has
+// events keeps the status that the module reports, and that the events decide
+// whether the run is open. Below the cluster version of workflows no record has
+// a status.
 func TestRecordsOfRunsHaveTheirStatus(t *testing.T) {
 	event := func(typ, payload string) []abi.Event {
 		return []abi.Event{{Type: []byte("asked")}, {Type: []byte(typ), Payload: []byte(payload)}}
@@ -315,10 +318,11 @@ func TestRunsLoadFromCheckpoints(t *testing.T) {
 	}
 }
 
-// TestOversizedRunsAreEnded: a command that would take the history of a run over
-// a limit ends the run instead. Nothing else of its output takes effect, the
-// sender of a message gets its outcome, and the state in memory is that of the
-// history. A checkpoint restarts the count, and other entities have no limit.
+// TestOversizedRunsAreEnded checks that a command that would take the history
+// of a run over a limit ends the run instead. Nothing else of its output takes
+// effect, the sender of a message gets its outcome, and the state in memory is
+// that of the history. A checkpoint restarts the count, and other entities have
+// no limit.
 func TestOversizedRunsAreEnded(t *testing.T) {
 	w := runs(t)
 	w.core.opts.RunEvents = 4

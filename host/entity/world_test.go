@@ -36,7 +36,7 @@ type world struct {
 	t    *testing.T
 	rnd  *rand.Rand
 	core *core
-	typ  *Type // as the node serves it
+	typ  *Type // the activation that the node serves now
 	now  time.Time
 	open int    // guest instances
 	who  []byte // the principal of the last call
@@ -51,13 +51,13 @@ type world struct {
 	flights []flight
 	rounds  []uint64
 	reads   bool        // ReadIndex rounds are confirmed
-	chunks  []coreEvent // chunkRead
+	chunks  []coreEvent // results of pending reads of histories
 
-	log        []journal.Record // applied, in order
+	log        []journal.Record // applied records, in order
 	callers    []*principal.Principal
 	heads      map[string]*head
 	snaps      map[string][]journal.Snapshot
-	since      int // reads after the position of a snapshot
+	since      int // number of reads that start after the position of a snapshot
 	timers     map[timerKey]journal.Timer
 	scans      []*timers.Scan
 	existings  []*alwaysOnScan
@@ -74,7 +74,7 @@ type world struct {
 	fired      int
 	ticks      ticks
 	hush       bool        // schedules no longer become due
-	records    int         // read by the last load
+	records    int         // records read by the last load
 	alarm      *abi.Timer  // set by the command "alarm"
 	schedules  []abi.Timer // set by the command "schedule"
 	raw        []byte      // output of the command "raw", after it has evolved
@@ -85,8 +85,8 @@ type world struct {
 	busy       bool
 	bounded    bool // the type has instances of its own
 	long       bool // every guest call runs long
-	often      int  // how many of five commands, besides one, are retries
-	brisk      bool // only the log is slow, so much is in flight
+	often      int  // how many of five commands are retries, in addition to one
+	brisk      bool // nothing but the log is slow, so much is in flight
 	prompt     bool // no guest call runs long or faults at random
 	number     int  // number of commands sent by tell
 	noSnapshot bool
@@ -100,7 +100,7 @@ type world struct {
 	problems   []string
 
 	sent map[journal.CommandID]*sent
-	ids  []journal.CommandID // of sent
+	ids  []journal.CommandID // the keys of sent
 	done int
 }
 
@@ -171,8 +171,8 @@ func (w *world) serve(revision uint64) {
 	}
 }
 
-// bound gives the type instances of its own, which are full early, and
-// sometimes no room for another one.
+// bound gives the type instances of its own, which fill up early, and sometimes
+// no memory for another instance.
 func (w *world) bound() {
 	w.typ.OwnInstances, w.typ.FullAt = true, 2
 	w.typ.Memory = roomFunc(func() bool { return w.rnd.IntN(3) > 0 })
@@ -421,7 +421,7 @@ type timerKey struct {
 	name   string
 }
 
-// found delivers the oldest read of due timers.
+// found delivers the result of the oldest pending read of due timers.
 func (w *world) found() {
 	if len(w.scans) > 0 {
 		t := w.scans[0]

@@ -11,8 +11,8 @@ import (
 // shownActions limits the operator actions that are reported for an entity.
 const shownActions = 16
 
-// actions collects what operators did to an entity, other than commands. Actions
-// are recorded in the entity's history, so every replica has them.
+// actions collects the operator actions on an entity, except commands. They are
+// recorded in the entity's history, so every replica has them.
 type actions struct {
 	found   []AdminAction // oldest first
 	scratch []byte
@@ -44,15 +44,15 @@ func (a *actions) look(r *journal.Record) {
 	a.found = append(a.found, action)
 }
 
-// isMadeBy reports whether the record was made by a request with this name, by its
-// command hash.
+// isMadeBy reports whether the record was made by an operator's request with
+// this name, judged by its command hash.
 func (a *actions) isMadeBy(r *journal.Record, name string) bool {
 	var hash uint64
 	hash, a.scratch = journal.HashCommand(a.scratch, name, nil)
 	return r.CommandHash == hash
 }
 
-// newestFirst returns the collected actions.
+// newestFirst returns the collected actions, newest first.
 func (a *actions) newestFirst() []AdminAction {
 	slices.Reverse(a.found)
 	return a.found

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// inspect asks the executors what they know about entities. The result is nil
-// for an entity whose shard this node does not lead.
+// inspect asks the executors for the state of entities in memory. The result is
+// nil for an entity whose shard this node does not lead.
 func (p *Parts) inspect(ctx context.Context, ids []sharding.EntityID) ([]*request.Info, error) {
 	w := inspection{left: len(ids), done: make(chan struct{})}
 	reqs := make([]*request.Request, len(ids))
@@ -70,7 +70,7 @@ func abandonedError(ctx context.Context, kind request.Kind) error {
 	return ctx.Err()
 }
 
-// inspection is a Completer that waits for a number of requests.
+// inspection is a request.Completer that waits for a number of requests.
 type inspection struct {
 	mu   sync.Mutex
 	left int

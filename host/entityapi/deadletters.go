@@ -24,21 +24,22 @@ import (
 type DeadLetters interface {
 	// List returns up to limit dead letters of a shard after the one with id
 	// after, in the order in which they became dead letters; the zero id is
-	// before the first. It stops after the letter that reaches the number of
-	// bytes. more reports whether there are further ones.
+	// before the first. It stops after the letter that reaches the given number
+	// of bytes. more reports whether there are further ones.
 	List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, bytes int) (found []journal.DeadLetter, more bool, err error)
-	// Retry delivers a dead letter again, or sends it again if it never had a
-	// destination. It fails with ErrNoDeadLetter, or with the entity's error.
+	// Retry delivers a dead letter again. If the letter never had a
+	// destination, it is sent again as a new message. Retry fails with
+	// ErrNoDeadLetter, or with the entity's error.
 	Retry(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error
 	// Discard removes a dead letter. It fails with ErrNoDeadLetter.
 	Discard(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error
 }
 
-// ErrNoDeadLetter: the dead letter does not exist, or not any more.
+// ErrNoDeadLetter: the dead letter does not exist, or does not exist any more.
 var ErrNoDeadLetter = status.New(connect.CodeNotFound, "the dead letter does not exist; 'hostd entity deadletters ls' lists them")
 
-// deadLetterID encodes the API's id of a dead letter: its shard and its id
-// there.
+// deadLetterID encodes the API's id of a dead letter: its shard, and its id
+// within the shard.
 func deadLetterID(shard sharding.ShardID, id journal.ItemID) string {
 	return fmt.Sprintf("%d-%d-%d-%d", shard, id.Index, id.Ordinal, id.Item)
 }
@@ -53,7 +54,7 @@ func parseDeadLetterID(s string) (shard sharding.ShardID, id journal.ItemID, err
 // maxDeadLetters is the largest page of dead letters.
 const maxDeadLetters = 500
 
-// ListDeadLetters lists one page, one shard after the other.
+// ListDeadLetters lists one page of dead letters, one shard after the other.
 func (s *handler) ListDeadLetters(ctx context.Context, r *connect.Request[entityv1.ListDeadLettersRequest]) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
 	m := r.Msg
 	shard, last, after := sharding.ShardID(1), sharding.ShardID(s.Entities.Shards()), journal.ItemID{}
@@ -82,7 +83,7 @@ func (s *handler) ListDeadLetters(ctx context.Context, r *connect.Request[entity
 	for ; shard <= last; shard, after = shard+1, (journal.ItemID{}) {
 		full, limit := room.Full(), room.Items()
 		if full {
-			limit = 1 // to find out whether there is another page
+			limit = 1 // look for one more letter, to find out whether there is another page
 		}
 		found, more, err := s.deadLettersOf(ctx, shard, after, limit, room.Bytes())
 		if err != nil {
@@ -169,8 +170,8 @@ func (s *handler) DiscardDeadLetter(ctx context.Context, r *connect.Request[enti
 	return connect.NewResponse(&entityv1.DiscardDeadLetterResponse{}), nil
 }
 
-// withDeadLetter calls do for the node that leads the shard of a dead letter, if
-// the caller may change the cluster.
+// withDeadLetter calls do with the node that leads the shard of a dead letter,
+// if the caller may administer the cluster.
 func (s *handler) withDeadLetter(ctx context.Context, name string,
 	do func(context.Context, sharding.ShardID, journal.ItemID, entityv1connect.EntityServiceClient) error) error {
 	if !s.Admin && !authorize.AllowedByRoles(ctx) && !leaderproxy.FromPeer(ctx) {

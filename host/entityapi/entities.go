@@ -33,17 +33,17 @@ type EntityInfo struct {
 	Sequence         journal.Sequence
 	SnapshotSequence journal.Sequence
 	Shard            sharding.ShardID
-	Node             sharding.NodeID // that leads the shard; empty if no leader is known
-	Module           journal.Digest  // that serves the type; zero if none does
+	Node             sharding.NodeID // node that leads the shard; empty if no leader is known
+	Module           journal.Digest  // module that serves the type; zero if there is none
 	Resident         bool
 	StateBytes       uint64
 	LastError        string
-	Faults           int       // consecutive
+	Faults           int       // consecutive faults
 	QuarantinedUntil time.Time // zero unless quarantined
-	Fuel             uint64    // used by the commands of its last 65,536 events
+	Fuel             uint64    // fuel used by the commands of its last 65,536 events
 	Timers           []journal.Timer
-	PendingMessages  uint64        // sent but not acknowledged
-	Actions          []AdminAction // of operators, newest first
+	PendingMessages  uint64        // messages sent but not acknowledged
+	Actions          []AdminAction // actions of operators, newest first
 }
 
 // AdminAction is an action of an operator on an entity, other than a command.
@@ -52,7 +52,7 @@ type AdminAction struct {
 	Timer      string // the skipped timer
 	Command    journal.CommandID
 	RecordedAt int64            // Unix nanoseconds of the shard's log clock
-	Sequence   journal.Sequence // of the entity after the action
+	Sequence   journal.Sequence // sequence of the entity after the action
 }
 
 // Kinds of AdminAction.

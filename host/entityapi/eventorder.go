@@ -64,8 +64,8 @@ func (s eventOrder) CommittedIndex(ctx context.Context, shard sharding.ShardID) 
 	return out[0], err
 }
 
-// HasReplica implements subscription.EventOrder. A replica that has stopped does
-// not count, because it applies no further entries.
+// HasReplica implements subscription.EventOrder. A replica that has stopped
+// does not count, because it does not apply further entries.
 func (s eventOrder) HasReplica(shard sharding.ShardID) bool {
 	return s.Leaders.HasReplica(shard) && s.Leaders.StopReason(shard) == sharding.NotStopped
 }

@@ -47,7 +47,7 @@ type Options struct {
 	View        clusterapi.View
 
 	Self       sharding.NodeID
-	Admin      bool // callers may change things that have no owner
+	Admin      bool // callers may change objects that have no owner
 	Proxy      *leaderproxy.Proxy
 	Streams    *admission.Streams
 	Waiting    *admission.Waiting
@@ -63,7 +63,7 @@ type Options struct {
 	MaxBytes    int64
 }
 
-// Handler is the EntityService of a node, with SendStream apart. It is safe for
+// Handler is the EntityService of a node, except SendStream. It is safe for
 // concurrent use.
 type Handler struct{ *handler }
 
@@ -114,7 +114,8 @@ func (s *handler) ReadEvents(ctx context.Context, r *connect.Request[entityv1.Re
 	return s.events.ReadEvents(ctx, r, stream)
 }
 
-// ReadRecords returns the records of an entity, which say what its commands did.
+// ReadRecords returns the records of an entity, which describe the effects of
+// its commands.
 func (s *handler) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
 	return s.record.ReadRecords(ctx, r)
 }
@@ -158,7 +159,7 @@ func (s *handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequ
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	m.Payload = nil // the converted payload is charged with the request
+	m.Payload = nil // the size of the converted payload is charged with the request
 	admission.ChargeOf(ctx).Settle()
 	res, err := s.calls.Run(ctx, func(req *request.Request) {
 		req.Kind = request.Command
@@ -210,7 +211,7 @@ func (s *handler) Query(ctx context.Context, r *connect.Request[entityv1.QueryRe
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	m.Payload = nil // as in Send
+	m.Payload = nil // charged with the request, as in Send
 	admission.ChargeOf(ctx).Settle()
 	res, err := s.calls.Run(ctx, func(req *request.Request) {
 		req.Kind = how

@@ -16,7 +16,7 @@ func (s histories) Read(ctx context.Context, id sharding.EntityID, from journal.
 	return s.records(ctx, id, from, func(_ journal.Position, r *journal.Record) error { return fn(r) })
 }
 
-// Records implements records.Histories. It occupies a scan place, because a page
+// Records implements records.Histories. It occupies a scan slot, because a page
 // may have 1 MiB and 60,000 events, from which fn makes messages: 50 ms of CPU
 // time or more.
 func (s histories) Records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
@@ -38,7 +38,7 @@ func (s histories) records(ctx context.Context, id sharding.EntityID, from journ
 	}
 	first := true
 	return s.Machine.Read(ctx, s.ShardRouter.ShardOf(id), id, from, func(at journal.Position, r *journal.Record) error {
-		if first && r.Expected >= max(from, 1) { // compacted between the two reads
+		if first && r.Expected >= max(from, 1) { // the record was compacted between the two reads
 			return &journal.TruncatedError{First: r.Expected + 1}
 		}
 		first = false

@@ -27,14 +27,14 @@ type HotEntity struct {
 	Entity               sharding.EntityID
 	Shard                sharding.ShardID
 	Node                 sharding.NodeID
-	Commands, Over, Fuel float64 // per second
+	Commands, Over, Fuel float64 // Commands, their possible overestimate, and fuel, all per second
 	FuelShare            float64 // share of its node's fuel
 }
 
 // defaultHot is the number of entities if the caller sets no limit.
 const defaultHot = 20
 
-// HotEntities asks every node that is up.
+// HotEntities collects the hot entities of every node that is up.
 func (s *handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.HotEntitiesRequest]) (*connect.Response[entityv1.HotEntitiesResponse], error) {
 	if s.Load == nil {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this node does not count the requests of its entities"))

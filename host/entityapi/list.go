@@ -135,7 +135,7 @@ func (s *handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*c
 		out.Entities = append(out.Entities, page.entries...)
 		if page.next != "" {
 			at.after = page.next
-			break // the page is full, or the shard has examined enough entities for one page
+			break // the page is full, or the shard has examined enough entities for a page
 		}
 		at = position{shard: at.shard + 1}
 	}
@@ -145,8 +145,8 @@ func (s *handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*c
 	return connect.NewResponse(out), nil
 }
 
-// checkListing rejects combinations that the validation rules of the message
-// allow.
+// checkListing rejects combinations of fields that the validation rules of the
+// message allow.
 func checkListing(ctx context.Context, m *entityv1.ListEntitiesRequest) error {
 	switch s := m.GetStatus(); {
 	case s == peerStatusQuarantined && !leaderproxy.FromPeer(ctx):
@@ -159,13 +159,14 @@ func checkListing(ctx context.Context, m *entityv1.ListEntitiesRequest) error {
 	return nil
 }
 
-// position is a place in a listing: after an id of a shard.
+// position is a place in a listing: after an id within a shard.
 type position struct {
 	shard sharding.ShardID
 	after string
 }
 
-// token encodes the position as an opaque token that belongs to one filter.
+// token encodes the position as an opaque token, which is valid only with the
+// same filter.
 func (p position) token(filter uint32) string {
 	return page.Token(filter, append(binary.BigEndian.AppendUint32(nil, uint32(p.shard)), p.after...))
 }

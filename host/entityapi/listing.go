@@ -40,8 +40,8 @@ type shardPage struct {
 	err     error
 }
 
-// entities returns up to limit entities of a shard after a position. A shard that was
-// prefetched may have returned more, which are dropped.
+// entities returns up to limit entities of a shard after a position. If
+// prefetching has returned more, the rest is dropped.
 func (l *listing) entities(ctx context.Context, at position, limit int) shardPage {
 	page, ok := l.ahead[at.shard]
 	if !ok {
@@ -116,8 +116,8 @@ func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 	return page
 }
 
-// statusQuarantined is the status of an entity that does not run for a while after
-// repeated faults. Nodes call it peerStatusQuarantined among each other, because
+// statusQuarantined is the status of an entity that does not run for a while
+// after repeated faults. Between nodes it is peerStatusQuarantined, because
 // nodes of the previous release know no other name.
 const (
 	statusQuarantined     = "quarantined"
@@ -163,8 +163,8 @@ const pageBeginnings = 4
 
 // listVisible lists one page of the entities whose ids have one of the visible
 // prefixes. It reads no other entities, so neither the page nor its token
-// reveals whether there are any. A token contains a hash of the prefixes and is
-// rejected if they change with the caller's roles.
+// reveals whether others exist. A token contains a hash of the prefixes, so it
+// is rejected if they change with the caller's roles.
 func (s *handler) listVisible(ctx context.Context, m *entityv1.ListEntitiesRequest, visible []string) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 	rules := fnv.New32a()
 	for _, v := range visible {

@@ -65,9 +65,9 @@ func (s entities) Get(ctx context.Context, id sharding.EntityID) (EntityInfo, er
 const sizedEvents = 4096
 
 // size sets the sequence of an entity's newest snapshot and the size of its
-// state: the size of that snapshot, or of the last state if the type stores only
-// states. A resident entity without a snapshot is replayed, if it has few events
-// and a replay can run without waiting.
+// state. That is the size of the snapshot, or of the last state if the type
+// stores only states. If a resident entity has no snapshot, it is replayed, but
+// only if it has few events and the replay need not wait.
 func (s entities) size(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, info *EntityInfo) error {
 	if t := s.Types.For(id); t != nil && t.Durable {
 		return s.Machine.Read(ctx, shard, id, max(info.Sequence, 1), func(_ journal.Position, r *journal.Record) error {

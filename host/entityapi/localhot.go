@@ -12,7 +12,7 @@ func (s load) Hot(ctx context.Context, limit int) ([]HotEntity, error) {
 	if err != nil {
 		return nil, err
 	}
-	fuel := 0.0 // of the node, per second
+	fuel := 0.0 // fuel of the node, per second
 	for i := range reports {
 		if seconds := reports[i].Span.Seconds(); seconds > 0 {
 			fuel += float64(reports[i].Fuel) / seconds
@@ -21,7 +21,7 @@ func (s load) Hot(ctx context.Context, limit int) ([]HotEntity, error) {
 	var out []HotEntity
 	for i := range reports {
 		r := &reports[i]
-		seconds := max(r.Span.Seconds(), 1) // the rate in a shorter window means little
+		seconds := max(r.Span.Seconds(), 1) // a rate over a shorter window says little
 		for _, e := range r.Entities {
 			hot := HotEntity{
 				Entity: e.Entity, Shard: e.Shard, Node: s.Self,

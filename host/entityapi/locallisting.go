@@ -13,7 +13,8 @@ import (
 const (
 	// listRows limits the entities that one part of a listing reads.
 	listRows = 8192
-	// listAtOnce is how many of them the executors are asked about at a time.
+	// listAtOnce is the number of entities about which the executors are asked
+	// at a time.
 	listAtOnce = 512
 )
 
@@ -110,18 +111,18 @@ func matchesQuery(sum EntitySummary, q EntityQuery) bool {
 const (
 	// unverified is the status of entities that a module may have misread.
 	unverified = "unverified"
-	// unprovedEntities limits the compacted histories that one part of a
-	// listing examines, because each needs a read of a record and up to four
+	// unverifiedEntities limits the compacted histories that one part of a
+	// listing examines, because each requires reading a record and up to four
 	// snapshots.
 	unverifiedEntities = 64
 )
 
-// listUnproved lists the entities of a shard whose first events were compacted away
-// and of which a module made a snapshot after a different module had written
-// them (a takeover), unless the metadata proves that this module loaded
-// snapshots of other modules only after they were compared. One part examines
-// few entities, so that a caller that wants all of them asks often and other
-// callers are served in between.
+// listUnverified lists the entities of a shard that a module may have misread
+// after a takeover: their first events were compacted away, and a module made a
+// snapshot after a different module had written them. Entities are left out if
+// the metadata proves that this module loaded snapshots of other modules only
+// after they were compared. One part of the listing examines few entities, so
+// that other callers are served between two parts.
 func (s entities) listUnverified(ctx context.Context, shard sharding.ShardID, q EntityQuery) (out EntityPage, err error) {
 	view, left := s.Metadata.View(), unverifiedEntities
 	page, err := s.Machine.Page(shard, eventlog.PageQuery{Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: listAtOnce, Looks: listRows})

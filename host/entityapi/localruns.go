@@ -18,11 +18,11 @@ import (
 // RunInfo describes a run: an entity of a workflow type.
 type RunInfo struct {
 	ID          sharding.EntityID
-	Status      journal.RunStatus // without a State if there is no run of this id
+	Status      journal.RunStatus // has no State if there is no run with this id
 	Began       int64             // Unix nanoseconds of the shard's log clock
-	UpdatedAt   int64             // of its last record
+	UpdatedAt   int64             // time of the last record
 	Sequence    journal.Sequence
-	End         request.RunEnd // of a run that has ended, if it was asked for
+	End         request.RunEnd // the end of a run that has ended, if it was requested
 	Quarantined bool
 	LastError   string
 }
@@ -42,7 +42,7 @@ type RunPage struct {
 	Next string // the id after which to continue; empty at the end
 }
 
-// Runs returns what the node knows about the runs whose shards it leads.
+// Runs returns a reader of the runs whose shards this node leads.
 func (p *Parts) Runs() runs { return runs{p} }
 
 // runs reads runs from the journal. It calls no guest.
@@ -77,8 +77,8 @@ func (s runs) Run(ctx context.Context, id sharding.EntityID) (RunInfo, error) {
 	return out, err
 }
 
-// catchUpPause is the pause between two looks at the applied index. It rarely
-// happens, because a leader applies what it commits at once.
+// catchUpPause is the pause between two checks of the applied index. It is
+// rarely needed, because a leader applies committed entries at once.
 const catchUpPause = time.Millisecond
 
 // catchUp waits until everything that was acknowledged before the call is
@@ -100,7 +100,7 @@ func (s runs) catchUp(ctx context.Context, shard sharding.ShardID) error {
 	}
 }
 
-// runInfo returns what an entity row says about a run.
+// runInfo returns the information about a run that its entity row has.
 func runInfo(id sharding.EntityID, h *store.Head) (RunInfo, error) {
 	out := RunInfo{ID: id, Began: h.Run.Began(), UpdatedAt: h.UpdatedAt, Sequence: h.Sequence}
 	var err error
@@ -127,7 +127,7 @@ func (s runs) end(ctx context.Context, shard sharding.ShardID, id sharding.Entit
 	return end, err
 }
 
-// addFaults adds what executors know about open runs.
+// addFaults adds the faults of open runs, which only executors know.
 func (s runs) addFaults(ctx context.Context, of []*RunInfo) error {
 	if len(of) == 0 {
 		return nil
@@ -176,8 +176,8 @@ func (s runs) ListRuns(ctx context.Context, shard sharding.ShardID, q RunQuery) 
 	return out, s.addFaults(ctx, open)
 }
 
-// listOpen lists open runs by their index. A run that ends between the two reads
-// is left out.
+// listOpen lists open runs by their index. A run that ends between the reads of
+// the index and of its row is left out.
 func (s runs) listOpen(shard sharding.ShardID, q RunQuery) (out RunPage, err error) {
 	ids, err := s.Machine.ListRuns(shard, outbox.RunQuery{Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: q.Limit})
 	if err != nil {

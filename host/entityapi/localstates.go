@@ -31,8 +31,8 @@ func (s states) ClearFaults(ctx context.Context, id sharding.EntityID) error {
 	return err
 }
 
-// adminAction submits a request that must not take effect twice. tried is when
-// it was first attempted; zero means now.
+// adminAction submits a request that must not take effect twice. tried is the
+// time of its first attempt; zero means now.
 func (s states) adminAction(ctx context.Context, q *request.Request, tried time.Time) (journal.Sequence, error) {
 	q.First, q.Again = tried, !tried.IsZero()
 	if !q.Again {

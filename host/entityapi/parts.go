@@ -18,7 +18,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Commits determines what shards have committed.
+// Commits knows which entries shards have committed.
 type Commits interface {
 	// Confirm returns for each shard an index up to which its log is committed.
 	Confirm(ctx context.Context, shards []sharding.ShardID) ([]uint64, error)
@@ -42,7 +42,7 @@ type Parts struct {
 	Upcasts     *replay.Upcasts
 	Commits     Commits
 
-	scans *slots.Slots // of running scans; nil: unlimited
+	scans *slots.Slots // slots of running scans; nil means unlimited
 }
 
 // Open sets the parts.
@@ -60,7 +60,7 @@ func (p *Parts) Options() Options {
 	}
 }
 
-// scan waits for a scan place, which is required to read through the data of a
+// scan waits for a scan slot, which is required to read through the data of a
 // shard, and returns the function that releases it.
 //
 // A call may read 20,000 rows of each of 4,096 shards. Without a limit, many
@@ -68,7 +68,7 @@ func (p *Parts) Options() Options {
 // would wait for all of them. So the number of concurrent scans is at most half
 // the number of processors: if every processor ran one, each of the goroutines
 // through which a command passes would wait for a time slice of a scan. Work
-// that waits for a different node or for a client holds no place. Callers take
+// that waits for a different node or for a client holds no slot. Callers take
 // turns.
 func (p *Parts) scan(ctx context.Context) (leave func(), err error) {
 	if p.scans == nil {
@@ -77,8 +77,8 @@ func (p *Parts) scan(ctx context.Context) (leave func(), err error) {
 	return p.scans.Enter(ctx, whoCalls(ctx))
 }
 
-// whoCalls identifies the caller of a call among those that share slots. All
-// callers without a credential are one.
+// whoCalls identifies the caller of a call for the fair sharing of slots. All
+// callers without a credential count as one.
 func whoCalls(ctx context.Context) string {
 	if who := leaderproxy.Caller(ctx); who != nil {
 		return string(who.Bytes())

@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestConcurrentScansAreBounded: scans wait for a place, until their deadlines, before
-// they read anything.
+// TestConcurrentScansAreBounded checks that scans wait for a slot before they
+// read anything, at most until their deadlines.
 func TestConcurrentScansAreBounded(t *testing.T) {
 	p := &Parts{scans: slots.New(1)}
 	leave, err := p.scan(t.Context())

@@ -36,14 +36,14 @@ type States interface {
 	// quarantine.
 	ClearFaults(ctx context.Context, id sharding.EntityID) error
 	// SkipTimer cancels a timer of the entity, whether it is set or not, and
-	// returns the entity's sequence. tried is when this was first attempted
-	// under the command id, or zero for now; SkipTimer fails with
-	// request.ErrForgotten if the idempotency window does not reach back to
-	// tried, because an earlier attempt may then have taken effect.
+	// returns the entity's sequence. tried is the time of the first attempt
+	// under the command id, or zero for now. If the idempotency window does not
+	// reach back to tried, an earlier attempt may have taken effect, so
+	// SkipTimer fails with request.ErrForgotten.
 	SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, tried time.Time) (journal.Sequence, error)
 	// Delete deletes the entity with a tombstone under the command id and
-	// returns the tombstone's sequence. If the entity does not exist, it returns
-	// its sequence. tried is the same as for SkipTimer.
+	// returns the tombstone's sequence. If the entity does not exist, it
+	// returns the entity's sequence. tried is the same as for SkipTimer.
 	Delete(ctx context.Context, id sharding.EntityID, command journal.CommandID, tried time.Time) (journal.Sequence, error)
 }
 
@@ -71,7 +71,7 @@ func (s *handler) GetState(ctx context.Context, r *connect.Request[entityv1.GetS
 			out := &entityv1.GetStateResponse{Sequence: uint64(folded.Sequence), ModuleDigest: folded.Module.String(), Deleted: folded.Deleted}
 			if v, data := codec.Render(codec.AnswerKind(kind, wire.JSONPayload), folded.State); v != nil && proto.Size(v) <= page.MaxAnswer {
 				out.Payload = &entityv1.GetStateResponse_Json{Json: v}
-			} else if v != nil || len(data) > 0 { // as data, because a JSON value can be five times as large as its text
+			} else if v != nil || len(data) > 0 { // returned as bytes, because a JSON value can be five times as large as its text
 				out.Payload = &entityv1.GetStateResponse_Data{Data: folded.State}
 			}
 			return connect.NewResponse(out), nil

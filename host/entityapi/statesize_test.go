@@ -18,7 +18,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// folded is a state that all entities have.
+// folded returns the same state for all entities.
 type folded struct {
 	States
 	state string
@@ -37,9 +37,9 @@ func (jsonTypes) Encoding(context.Context, string) (request.Encoding, error) {
 
 func (fiveShards) ShardOf(sharding.EntityID) sharding.ShardID { return 1 }
 
-// TestLargeStateIsReturnedAsBytes: a JSON value can have up to six times as many bytes
-// as its text. If a gRPC client would not accept it, the text is returned as
-// data.
+// TestLargeStateIsReturnedAsBytes checks that a state is returned as bytes if a
+// gRPC client would not accept its JSON value, which can have up to six times
+// as many bytes as its text.
 func TestLargeStateIsReturnedAsBytes(t *testing.T) {
 	for text, asJSON := range map[string]bool{
 		`{"a":1}`: true,

@@ -34,9 +34,9 @@ func (s *handler) ClearFaults(ctx context.Context, r *connect.Request[entityv1.C
 	return connect.NewResponse(&entityv1.ClearFaultsResponse{}), nil
 }
 
-// SkipTimer cancels a timer for an operator. Like Delete it gets its command id
-// before the first attempt, so that a retry cannot cancel a timer that was set
-// later.
+// SkipTimer cancels a timer for an operator. Like Delete, it fixes the command
+// id before the first attempt, so that a retry cannot cancel a timer that was
+// set later.
 func (s *handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.SkipTimerRequest]) (*connect.Response[entityv1.SkipTimerResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if err := command.CheckName("timer", r.Msg.GetTimer()); err != nil {
@@ -113,8 +113,8 @@ func (s *handler) adminRequest(commandID string, firstAgeMs uint64) (journal.Com
 	return command, attemptsSince(firstAgeMs), nil
 }
 
-// attempts is when an operator's request was first attempted with an unknown
-// outcome; zero if it was not.
+// attempts knows when an operator's request was first attempted with an unknown
+// outcome. first is zero if there was no such attempt.
 type attempts struct{ first time.Time }
 
 func attemptsSince(firstAgeMs uint64) (a attempts) {
@@ -149,8 +149,8 @@ const (
 )
 
 // ClearTypeFaults releases the quarantined entities of a type, one shard after
-// the other, each on the node that leads it. After an error, the entities before
-// it are already released.
+// the other, each on the node that leads it. If it fails, some entities may
+// already be released.
 func (s *handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entityv1.ClearTypeFaultsRequest]) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
 	if s.States == nil {
 		return s.UnimplementedEntityServiceHandler.ClearTypeFaults(ctx, r)
@@ -179,7 +179,7 @@ func (s *handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entity
 	for shard := first; shard <= last && !out.More; shard++ {
 		m := &entityv1.ClearTypeFaultsRequest{EntityType: r.Msg.GetEntityType(), ShardId: shard, Limit: limit - out.GetCleared()}
 		if m.Limit == 0 {
-			out.More = true // there may be more
+			out.More = true // the call has reached its limit, so there may be more
 			break
 		}
 		res, err := leaderproxy.Do(ctx, s.Proxy, sharding.ShardID(shard),

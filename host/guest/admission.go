@@ -8,7 +8,7 @@ import (
 // AdmissionError reports why a module is rejected.
 type AdmissionError = wasm.AdmissionError
 
-// Description is what admission found out about a module.
+// Description describes an admitted module.
 type Description = wasm.Description
 
 // Admit checks a module against the guest contract and the limits without

@@ -234,8 +234,8 @@ func TestMissingMaximaAreWritten(t *testing.T) {
 	})
 }
 
-// TestFunctionNamesAreKept checks that function names are kept for traps, and that
-// nothing else of the custom sections is kept.
+// TestFunctionNamesAreKept checks that function names are kept for traps, and
+// that all other custom sections are dropped.
 func TestFunctionNamesAreKept(t *testing.T) {
 	names := vec(cat(uleb(8), text("forget_it")))
 	guest := &testGuest{

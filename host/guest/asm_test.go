@@ -43,7 +43,8 @@ func asmType(s signature) []byte {
 	return cat([]byte{typeFunction}, text(s.Params), text(s.Results))
 }
 
-// asmBody returns a function body: groups of locals, the code and its end.
+// asmBody returns a function body that consists of groups of locals, the code
+// and an end.
 func asmBody(locals []byte, code ...[]byte) []byte {
 	if locals == nil {
 		locals = []byte{0}
@@ -52,7 +53,7 @@ func asmBody(locals []byte, code ...[]byte) []byte {
 	return cat(uleb(uint64(len(body))), body)
 }
 
-// Instructions that only tests write.
+// Instructions that only the tests generate.
 const (
 	opI64Load    = 0x29
 	opI64Store   = 0x37
@@ -91,13 +92,13 @@ type imported struct{ module, name string }
 type testGuest struct {
 	imports  []imported
 	wanted   []signature
-	bodies   map[string][]byte // code by export, without its end
+	bodies   map[string][]byte // code that replaces that of an export, without the final end
 	locals   map[string][]byte
 	omit     string // an export to leave out
 	rename   map[string]string
 	types    map[string]signature
-	memory   []byte   // bounds; default 24 pages and no maximum
-	tables   [][]byte // element type and bounds
+	memory   []byte   // encoded bounds; default 24 pages and no maximum
+	tables   [][]byte // encoded element type and bounds of each table
 	globals  [][]byte
 	exports  [][]byte // additional exports
 	manifest string

@@ -13,8 +13,8 @@ import (
 )
 
 // TestGoBombs triggers what a guest in Go can do with its runtime: leave
-// spinning goroutines behind, block forever, and use all the memory, stack,
-// events and reply that there is. Each call must end, and nothing may be left.
+// spinning goroutines behind, block forever, and exhaust its memory, stack,
+// events and reply. Each call must end, and the engine must keep nothing of it.
 func TestGoBombs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: builds a guest in Go")

@@ -13,8 +13,8 @@ import (
 )
 
 // TestBombs runs each hostile module of testdata/bombs.txt, compiled and
-// interpreted. It must be rejected, or its call must end with the fault given
-// there, and nothing of it may be left.
+// interpreted. Either the module must be rejected, or its call must end with
+// the fault given there, and the engine must keep nothing of it.
 func TestBombs(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	defer func() {
@@ -38,7 +38,7 @@ func TestBombs(t *testing.T) {
 				opts.Limits.StartFuel /= 100
 				opts.Limits.LoadFuel /= 20
 				opts.Limits.EventFuel /= 20
-				if opts.Interpreter { // because it is that much slower
+				if opts.Interpreter { // because the interpreter is about that much slower
 					opts.Limits.StartFuel /= 100
 					opts.Limits.LoadFuel /= 100
 					opts.Limits.EventFuel /= 100
@@ -46,7 +46,7 @@ func TestBombs(t *testing.T) {
 					opts.Limits.QueryFuel /= 200
 				}
 				bomb.check(t, bomb.setOff(t, newEngine(t, opts), wasm))
-				if most := 2 * (bomb.limits.LogLines + 1); lines.n > most { // for two calls, each with a line about dropped lines
+				if most := 2 * (bomb.limits.LogLines + 1); lines.n > most { // two calls, each with one line that counts the dropped lines
 					t.Errorf("%d lines are in the log, want at most %d", lines.n, most)
 				}
 			})
@@ -80,7 +80,7 @@ func (b *bomb) setOff(t *testing.T, e *Engine, wasm []byte) error {
 	switch b.call {
 	case abi.ExportHandle:
 		var out []byte
-		if out, err = g.Handle(0, nil, Env{}); err == nil { // as an executor does
+		if out, err = g.Handle(0, nil, Env{}); err == nil { // check the output as an executor does
 			if bad := abi.ParseOutput(new(abi.Output), out, abi.HandleEvents, &b.limits); bad != nil {
 				err = g.Condemn(b.call, bad)
 			}

@@ -156,7 +156,8 @@ func (g *Instance) call(f guestFunction, budget int64) error {
 	return g.run(f.name(), fn, budget)
 }
 
-// run calls fn with g.stack and closes the accounts of the call.
+// run calls fn with g.stack, and accounts for the fuel and the log lines of the
+// call.
 func (g *Instance) run(export string, fn api.Function, budget int64) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -72,8 +72,9 @@ func TestUnknownCacheFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// TestForeignCacheFilesAreRemoved checks that neither code sealed with a
-// different key is used, nor the record that a module passed its trial.
+// TestForeignCacheFilesAreRemoved checks that code sealed with a different key
+// is not used, and that neither is a record sealed with it that a module passed
+// its trial.
 func TestForeignCacheFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	mine, other := []byte("mine"), []byte("other")

@@ -116,8 +116,8 @@ func BenchmarkCollection(b *testing.B) {
 	}
 }
 
-// compareCollections measures collections with loops of the host and with those
-// that start begins.
+// compareCollections measures garbage collections while loops of the host run,
+// and while the guests run that start begins.
 func compareCollections(b *testing.B, start func() (stop func())) {
 	var host, guest waits
 	for b.Loop() {

@@ -34,7 +34,7 @@ type Module struct {
 	image      *image
 	restorable bool
 	mutable    []uint32
-	functions  uint32 // including imports, without those of the meter
+	functions  uint32 // including imports, except those of the meter
 
 	mu     sync.Mutex
 	users  int // number of instances, plus one until Close
@@ -186,7 +186,8 @@ func (m *Module) Manifest() *manifest.Manifest { return m.manifest }
 // Upcasts reports whether instances of the module implement Upcast.
 func (m *Module) Upcasts() bool { return slices.Contains(m.description.Exports, abi.ExportUpcast) }
 
-// Description returns what admission found out. It must not be modified.
+// Description returns the description of the module from its admission. It must
+// not be modified.
 func (m *Module) Description() *Description { return m.description }
 
 // Close makes Instantiate fail. The code is freed when the last instance is

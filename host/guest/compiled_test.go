@@ -144,7 +144,7 @@ func TestWaiterContinuesAbandonedCompilation(t *testing.T) {
 		delete(r.compiled, digest)
 		r.mu.Unlock()
 		close(first.done)
-		if err := <-outcome; !errors.Is(err, ErrModuleNotFound) { // it tried itself
+		if err := <-outcome; !errors.Is(err, ErrModuleNotFound) { // the error comes from an attempt of its own
 			t.Errorf("the waiter got %v", err)
 		}
 	})

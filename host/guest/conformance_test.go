@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestVariedInstancesDiffer checks that the guest observes the variation.
+// TestVariedInstancesDiffer checks that a guest that evolves state sees the
+// varied clock and random numbers of its instance.
 func TestVariedInstancesDiffer(t *testing.T) {
 	e := newEngine(t, Options{})
 	for name, m := range map[string]*Module{

@@ -1,13 +1,13 @@
 // Package guest runs guest modules. It admits an uploaded module, adds metering
 // to it (package wasm does the rewriting), compiles and tries it, stores
-// modules by digest and calls their instances. It is the only package that
-// imports the Wasm runtime.
+// modules by digest and calls instances of these modules. It is the only
+// package that imports the Wasm runtime.
 //
 //   - An Engine compiles modules and creates their instances. If a compile
 //     command is configured, a compilation and its trial run in a child process
-//     (CompileChild) first, because a hostile module may use any amount of
-//     time and memory there. Compiled files are kept in a cache directory and
-//     sealed with a key.
+//     (CompileChild) first, because a hostile module may use any amount of time
+//     and memory there. Compiled files are kept in a cache directory and sealed
+//     with a key.
 //   - A Registry stores the bytes of modules as files in a directory and holds
 //     compiled modules in memory. It never decides which module serves an
 //     entity type, never fetches a module from a peer and never removes one on

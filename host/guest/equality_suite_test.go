@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/abi/abitest"
 )
 
-// transcript keeps a digest of all the answers of a module's instances to the
-// conformance suite.
+// transcript keeps a digest of all the answers that a module's instances give
+// to the conformance suite.
 type transcript struct {
 	manifest []byte
 	open     func(ctx context.Context, seed uint64) (*Instance, error)
@@ -69,7 +69,7 @@ func (n noted) Drop(handle uint64) error {
 
 func (n noted) Close() error {
 	if n.g.module.compiled == nil {
-		return nil // not metered: closed with the test
+		return nil // an unmetered instance is closed at the end of the test
 	}
 	return n.g.Close()
 }

@@ -39,7 +39,7 @@ func asItCame(t testing.TB, e *Engine, wasm []byte) *Instance {
 // plainInstance returns an instance of code that is not metered.
 func plainInstance(t testing.TB, e *Engine, compiled wazero.CompiledModule) *Instance {
 	t.Helper()
-	memory := &linearMemory{budget: new(memoryBudget)} // bounds of buffers are checked against its length
+	memory := &linearMemory{budget: new(memoryBudget)} // the sizes of buffers are checked against the length of this memory
 	starting := experimental.WithMemoryAllocator(t.Context(), memory)
 	guest, err := e.runtime.InstantiateModule(starting, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
@@ -122,7 +122,7 @@ var equalGuests = []string{"assembled", "counter-c", "counter-rust", "counter-as
 
 func equalGuest(t testing.TB, name string) []byte {
 	t.Helper()
-	if name == "assembled" { // a call in the query, a loop for each byte of a command
+	if name == "assembled" { // with a call in the query, and a loop over the bytes of a command
 		guest := wideGuest()
 		guest.bodies[abi.ExportQuery] = cat(i32c(1), call(11), op(opDrop), stateSpan())
 		guest.bodies[abi.ExportHandle] = cat(addLength(), op(opLoop, []byte{blockVoid}),
@@ -138,8 +138,8 @@ func equalGuest(t testing.TB, name string) []byte {
 // TestMeteringKeepsGuestResults runs 10,000 random commands on an unmodified
 // guest and on the metered one, each compiled and interpreted. All answers must
 // be equal, and the metered ones must spend the same fuel. (An unmodified guest
-// in Go is not interpreted.) The counters written from the contract alone must
-// answer alike, too.
+// in Go is not interpreted.) The counters in C, Rust and AssemblyScript, which
+// do the same, must give equal answers too.
 func TestMeteringKeepsGuestResults(t *testing.T) {
 	commands := 10_000
 	if testing.Short() {
@@ -159,7 +159,7 @@ func TestMeteringKeepsGuestResults(t *testing.T) {
 					}
 				}
 			}
-			if name != "counter" { // that would take seconds; the metered one is interpreted too
+			if name != "counter" { // interpreting the unmodified Go guest would take seconds; the metered one is interpreted too
 				interpreted, _ := outcomes(t, asItCame(t, newEngine(t, Options{Interpreter: true}), wasm), seed, commands)
 				compare("interpreted", want, interpreted)
 			}

@@ -49,7 +49,7 @@ const (
 	FaultForbidden                  // a host function was called when that is forbidden, or too often
 	FaultFuel                       // the call's fuel budget is exhausted
 	FaultStack                      // the call stack is too deep
-	FaultKinds                      // the number of kinds
+	FaultKinds                      // number of the kinds above
 )
 
 var faultNames = [...]string{"trap", "span outside memory", "bad status", "output over limit", "bad frames",
@@ -68,8 +68,8 @@ type Fault struct {
 	Message string
 	Trace   []string // stack of guest functions, innermost first; for logs
 
-	words   string // text of LastWords
-	exposed bool   // Error includes the text
+	words   string // the result of LastWords
+	exposed bool   // the text of the error includes words
 }
 
 // Is reports whether a FaultOutput is abi.ErrOverLimit: the guest kept the

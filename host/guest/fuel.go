@@ -21,10 +21,10 @@ const sliceFuel = 40_000
 
 // Budgets bound the fuel that one call may spend. 0 selects the engine's limit.
 type Budgets struct {
-	Command int64 // Handle
+	Command int64 // budget of Handle
 	Query   int64
-	Event   int64 // Apply, per event, so that the way a history is split into batches does not matter
-	Load    int64 // Load, Snapshot, Drop and Upcast
+	Event   int64 // budget of Apply for each event, so that the division of a history into batches does not matter
+	Load    int64 // budget of Load, Snapshot, Drop and Upcast
 }
 
 func (b Budgets) withDefaults(l *abi.Limits) Budgets {
@@ -49,7 +49,7 @@ type account struct {
 	deadline    time.Time
 	long        preempter // see Env.Long
 	interrupted atomic.Bool
-	slices      int  // given in this call
+	slices      int  // slices given in this call
 	turn        bool // the call holds a slot of Engine.turns
 	sampling    sampling
 }

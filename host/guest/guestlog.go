@@ -17,14 +17,14 @@ import (
 // logged as the value of an attribute.
 type guestLog struct {
 	logger    *slog.Logger
-	lineLimit int // lines of one call
-	byteLimit int // bytes of one line
+	lineLimit int // maximum lines of one call
+	byteLimit int // maximum bytes of one line
 	rate      *logRate
 	hear      func(abi.LogLevel, []byte)     // InstanceOptions.Lines
 	about     func() (entityType, id string) // InstanceOptions.About
 
-	lines   int // logged in this call
-	dropped int // in this call
+	lines   int // lines logged in this call
+	dropped int // lines dropped in this call
 	// partial is an unfinished line of standard output or error. The end of the
 	// call finishes it.
 	partial []byte

@@ -32,7 +32,7 @@ func expressions(n int) []byte {
 	return cat([]byte{5, typeFuncref}, uleb(uint64(n)), bytes.Repeat([]byte{opRefFunc, 0, opEnd}, n))
 }
 
-// initializing is a guest whose query names each of n segments.
+// initializing is a guest whose query copies from each of n element segments.
 func initializing(n int, tables ...[]byte) *testGuest {
 	code := []byte{}
 	for i := range n {
@@ -41,7 +41,8 @@ func initializing(n int, tables ...[]byte) *testGuest {
 	return &testGuest{tables: tables, bodies: map[string][]byte{abi.ExportQuery: cat(code, i64c(0))}}
 }
 
-// TestElementsAreBounded checks the bound over all segments, of whatever kind.
+// TestElementsAreBounded checks that the bound counts the elements of all
+// segments, whatever their kinds.
 func TestElementsAreBounded(t *testing.T) {
 	wasm := (&testGuest{tables: [][]byte{tableOf(memoryBounds(1, 65536))}}).build()
 	for name, segment := range map[string]func(int) []byte{"passive": passive, "declarative": declarative, "active": active, "expressions": expressions} {
@@ -189,7 +190,7 @@ func TestInstancesUseAtMostChargedMemory(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEngine(t, Options{Interpreter: testing.Short()})
 			m := mustCompile(t, e, c.wasm)
-			instantiate(t, m) // allocates what only the first instance allocates
+			instantiate(t, m) // the first instance also allocates memory that is kept
 			before, charged := liveHeap(), e.Usage()
 			const instances = 50
 			all := make([]*Instance, instances)

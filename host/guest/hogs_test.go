@@ -19,27 +19,28 @@ type hog struct {
 	name    string
 	guest   *testGuest
 	prepare func(*Instance) error // before the first call; may be nil
-	call    func(*Instance) error // nil calls a command
+	call    func(*Instance) error // nil means a command
 }
 
 const (
-	hogPages = 1000 // of memory
+	hogPages = 1000 // pages of memory
 	hogLines = 1 << 19
 	lineSize = 64
 )
 
 func misc(sub byte, operands ...byte) []byte { return cat([]byte{opMisc, sub}, operands) }
 
-// forever repeats code.
+// forever repeats code endlessly.
 func forever(code ...[]byte) []byte {
 	return cat(op(opLoop, []byte{blockVoid}), cat(code...), op(opBr, uleb(0)), []byte{opEnd}, op(opUnreachable))
 }
 
 func times(n int, code []byte) []byte { return slices.Repeat(code, n) }
 
-// strewn makes each cache line in 32 MiB of memory name another line, so that
-// following them visits all of them and never an adjacent one: each load waits
-// for the previous one and for memory. It runs as an apply.
+// strewn fills 32 MiB of memory with a list that visits the cache lines in
+// pseudo-random order: each line holds the address of the next one, which is
+// never adjacent. So a guest that follows the list waits for memory at each
+// load. The guest runs strewn as an apply.
 func strewn() []byte {
 	return cat(op(opLoop, []byte{blockVoid}),
 		get(1), i32c(lineSize), op(opI32Mul),
@@ -50,13 +51,14 @@ func strewn() []byte {
 
 func prepared(g *Instance) error { return g.Apply(0, nil) }
 
-// follow follows n lines, beginning with the one that global 0 names.
+// follow follows n lines of the list, beginning with the line whose address
+// global 0 holds.
 func follow(n int) []byte {
 	return cat(op(0x23, uleb(0)), times(n, op(opI32Load, aligned(2))), op(0x24, uleb(0)))
 }
 
-// strewnHog is a hog with strewn memory and two globals. Function 9 is its
-// first helper.
+// strewnHog is a hog with strewn memory and two globals. Its first helper is
+// function 9.
 func strewnHog(name string, handle []byte, helpers ...[]byte) hog {
 	global := cat([]byte{typeI32, 1}, i32c(0), []byte{opEnd})
 	guest := &testGuest{memory: memoryBounds(hogPages, hogPages), globals: [][]byte{global, global},
@@ -68,15 +70,15 @@ func strewnHog(name string, handle []byte, helpers ...[]byte) hog {
 	return hog{name: name, guest: guest, prepare: prepared}
 }
 
-// hidden removes the helpers from the exports, so that their callers may pay
-// for them.
+// hidden removes the helpers from the exports, so that metering may let their
+// callers pay for them.
 func (h hog) hidden() hog {
 	h.guest.exports = nil
 	return h
 }
 
-// recursion calls itself as deep as its stack allows and follows n lines on the
-// way back from each call.
+// recursion calls itself as deep as its stack allows. On the way back from each
+// call it follows n lines of the list.
 func recursion(name string, n int) hog {
 	h := strewnHog(name, nil, cat(op(0x23, uleb(1)), op(opI32Eqz), op(opIf, []byte{blockVoid}), op(opReturn), []byte{opEnd},
 		op(0x23, uleb(1)), i32c(1), op(opI32Sub), op(0x24, uleb(1)), call(9), follow(n)))
@@ -88,8 +90,8 @@ func recursion(name string, n int) hog {
 	return h
 }
 
-// recursionBetween is a recursion that executes code on the way back from its
-// calls. The helpers are function 10 and so on.
+// recursionBetween is a recursion that executes code on the way back from each
+// call. Its helpers are function 10 and the following ones.
 func recursionBetween(name string, code []byte, helpers ...[]byte) hog {
 	h := strewnHog(name, nil, append([][]byte{cat(op(0x23, uleb(1)), op(opI32Eqz), op(opIf, []byte{blockVoid}), op(opReturn), []byte{opEnd},
 		op(0x23, uleb(1)), i32c(1), op(opI32Sub), op(0x24, uleb(1)), call(9), code)}, helpers...)...).hidden()
@@ -101,8 +103,8 @@ func recursionBetween(name string, code []byte, helpers ...[]byte) hog {
 	return h
 }
 
-// tableHog is a hog with a table full of its function fn. The type of that
-// function has the same number.
+// tableHog is a hog with a table whose elements all refer to function fn. The
+// number of the function is also that of its type.
 func tableHog(h hog, elements int32, fn uint64) hog {
 	h.guest.tables = [][]byte{tableOf(memoryBounds(uint64(elements), 1<<16))}
 	h.guest.bodies[abi.ExportQuery] = cat(i32c(0), op(opRefFunc, uleb(fn)), i32c(elements), misc(miscTableFill, 0), i64c(0))

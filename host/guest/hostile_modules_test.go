@@ -17,7 +17,7 @@ type hostileModule struct {
 	name  string
 	wasm  []byte
 	where string // where it is rejected; "" is accepted; "trial" and "manifest" come from the child
-	text  string // in the reason
+	text  string // text that the reason contains
 }
 
 // coded returns modules whose hostd_drop has code that admission rejects by
@@ -247,7 +247,7 @@ func TestHostileNamesAreContained(t *testing.T) {
 type hostileCall struct {
 	name string
 	wasm []byte
-	ends string // kind of the fault; "" is an answer
+	ends string // kind of the fault; "" if the call is answered
 }
 
 // calls returns guests that make forbidden calls or never end.
@@ -292,8 +292,8 @@ func calls() []hostileCall {
 }
 
 // TestHostileCalls checks that a harmful call is answered or ends with a fault.
-// After each, another guest in the same engine must still answer, and nothing
-// of the closed guest may be left.
+// After each call another guest in the same engine must still answer, and the
+// engine must keep nothing of the closed guest.
 func TestHostileCalls(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		opts.Limits = abi.DefaultLimits()

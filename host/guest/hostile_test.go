@@ -22,8 +22,9 @@ var hostileNumbers = []uint32{
 	2 << 20, 2<<20 + 1, 64 << 20, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32 - 8, math.MaxUint32 - 7, math.MaxUint32 - 1, math.MaxUint32,
 }
 
-// obedient is a guest that answers with the span in its input. Its snapshot is
-// the span in its last events, and they also move its buffer.
+// obedient is a guest that answers with the span in its input. Apply stores a
+// span, which Snapshot then returns, and whose address is added to that of the
+// input buffer.
 func obedient() *testGuest {
 	word := func(at int32) []byte { return cat(i32c(at), op(opI64Load, aligned(3))) }
 	return &testGuest{bodies: map[string][]byte{
@@ -82,7 +83,7 @@ func TestHostileSpans(t *testing.T) {
 			}
 		}
 		for _, address := range hostileNumbers {
-			const need = 5000 // so the buffer has 8192
+			const need = 5000 // so the guest is asked for a buffer of 8192 bytes
 			in := address != 0 && uint64(address)+8192 <= hostileEnd
 			_, err := onNew(t, m, func(g *Instance) ([]byte, error) {
 				move := binary.LittleEndian.AppendUint64(nil, uint64(address-bufferAt))

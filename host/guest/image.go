@@ -20,13 +20,13 @@ import (
 // during the start, because that could succeed under a different limit.
 type image struct {
 	file    imageFile
-	length  int // of the memory, in bytes
+	length  int // length of the memory in bytes
 	globals []uint64
-	fuel    int64 // spent by _initialize
+	fuel    int64 // fuel spent by _initialize
 }
 
 const (
-	// Below both of these an image saves nothing, because mapping it needs as
+	// Below both of these an image saves nothing, because mapping it takes as
 	// long.
 	imageLeastFuel  = 50_000
 	imageLeastBytes = 256 << 10

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	imageAt    = 2 << 20 // where the guest of these tests writes
+	imageAt    = 2 << 20 // address at which the guest of these tests writes
 	imageTurns = 40_000
 	randomAt   = 3<<20 + 100
 )
 
-// initialized is a guest whose _initialize grows its memory, writes to it, and
-// sets globals of each numeric type. A query answers 8 bytes at the address
-// given by the length of its input. A command writes that length over
-// everything that it has written.
+// initialized is a guest whose _initialize grows its memory, fills a part of
+// it, and sets globals of each numeric type. A query returns the 8 bytes at the
+// address given by the length of its input. A command overwrites the filled
+// part with the length of its input.
 func initialized(more ...[]byte) *testGuest {
 	global := func(kind byte, initial []byte) []byte { return cat([]byte{kind, 1}, initial, []byte{opEnd}) }
 	fill := func(local uint64, value []byte) []byte {
@@ -119,8 +119,8 @@ func TestImageMatchesInitializedInstance(t *testing.T) {
 	})
 }
 
-// TestInstancesFromImageShareNothing checks that what one instance writes is
-// not in any other, whether created before or after.
+// TestInstancesFromImageShareNothing checks that no instance sees what another
+// instance writes, whether it was created before or after.
 func TestInstancesFromImageShareNothing(t *testing.T) {
 	m := withImage(t, newEngine(t, Options{}), initialized())
 	before, writer := instantiate(t, m), instantiate(t, m)
@@ -194,8 +194,8 @@ func TestModulesWithoutImage(t *testing.T) {
 }
 
 // TestImageIsSkippedIfObservable checks that an instance runs its _initialize
-// if it has less memory than the image, or different constants for what
-// _initialize may ask for.
+// if it has less memory than the image, or a different clock or seed, which
+// _initialize may have asked for.
 func TestImageIsSkippedIfObservable(t *testing.T) {
 	guest := initialized()
 	guest.importing(abi.ImportWASI, "random_get")

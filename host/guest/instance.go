@@ -22,12 +22,13 @@ type Env struct {
 	// a caller that stopped waiting needs no answer. It is checked each time a
 	// slice of fuel is spent. The guest cannot observe it.
 	Deadline time.Time
-	// Long, if set, is preempted once, during the call and on its goroutine,
-	// when the call has spent the fuel of about half a millisecond.
+	// Long is notified once if the call runs long: on the goroutine of the
+	// call, once the call has spent fuel worth about half a millisecond. It may
+	// be nil.
 	Long preempter
 }
 
-// preempter is what a long call blocks.
+// preempter lets its executor continue without a call that runs long.
 type preempter interface{ Preempt() }
 
 // guestFunction indexes an instance's functions.
@@ -74,7 +75,7 @@ type Instance struct {
 	buffer      uint32
 	bufferBytes int
 
-	// output is a copy of what the last call returned.
+	// output is a copy of the result of the last call.
 	output []byte
 
 	// State that host functions use during the current call.
@@ -146,7 +147,7 @@ func (o InstanceOptions) WithVariation(now int64, seed uint64) InstanceOptions {
 	return o
 }
 
-// InstantiateVaried is Instantiate with options from Varied.
+// InstantiateVaried is InstantiateWith with options from WithVariation.
 func (m *Module) InstantiateVaried(ctx context.Context, now int64, seed uint64) (*Instance, error) {
 	return m.InstantiateWith(ctx, InstanceOptions{}.WithVariation(now, seed))
 }
@@ -192,7 +193,7 @@ func (m *Module) admitInstance(own *memoryBudget) error {
 	return err
 }
 
-// leave returns the instance's fixed charge to the budgets.
+// leave gives the instance's fixed charge back to the budgets.
 func (g *Instance) leave() {
 	g.module.engine.budget.leave(g.module.heldBytes())
 	if g.memory.own != nil {

@@ -34,7 +34,7 @@ var kernelNames = []string{"spin", "sum", "fib", "sieve", "machine"}
 type kernel struct {
 	guest    api.Module
 	instance *Instance
-	meter    *account // nil if unmodified
+	meter    *account // nil if the module is unmodified
 	ctx      context.Context
 }
 
@@ -95,8 +95,8 @@ func (k *kernel) run(t testing.TB, name string, params ...uint64) (result uint64
 	return uint64(uint32(stack[0])), fuel
 }
 
-// shifted inserts some code that never runs at the start of the first function,
-// which moves all others. The position of a short loop within a cache line
+// shifted inserts some code that never runs into the first function, so that
+// all other functions move. The position of a short loop within a cache line
 // decides up to a third of its time.
 func shifted(code []byte, by int) []byte {
 	filling := cat(op(opMemorySize, []byte{0}), op(opI32Eqz), op(opIf, []byte{blockVoid}))

@@ -9,11 +9,11 @@ import (
 
 // memoryBudget counts and bounds the memory that a set of instances holds.
 type memoryBudget struct {
-	limit int64 // bytes; 0 is no limit
+	limit int64 // limit in bytes; 0 means no limit
 
 	total     atomic.Int64 // charged against limit: linear memory and fixed costs of instances
 	linear    atomic.Int64
-	reserved  atomic.Int64 // address space
+	reserved  atomic.Int64 // reserved address space in bytes
 	instances atomic.Int64
 }
 

@@ -4,7 +4,7 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// Short names for names of the format.
+// Short names for constants of the binary format.
 const (
 	blockVoid        = wasm.BlockVoid
 	kindFunction     = wasm.KindFunction
@@ -93,13 +93,13 @@ type (
 
 func sig(params, results string) signature { return signature{Params: params, Results: results} }
 
-// Instructions of floats and division, for programs.
+// Instructions for floats and division, which random programs use.
 const (
 	opF64Sqrt = 0x9f
 	opI32DivS = 0x6d
 )
 
-// The expected constants of metering and of the charge of an instance.
+// The expected constants of metering, and of the charge of an instance.
 const (
 	bulkChunk      = 256 << 10 // bytes that are copied at once
 	weightHost     = 64
@@ -107,7 +107,7 @@ const (
 	weightAccess   = 4
 	longStretch    = 16_000 // units that are charged at once before a check
 	workAccess     = 256    // bytes of the frame for a memory access on credit
-	mostCredit     = 768    // bytes
+	mostCredit     = 768    // maximum bytes of work on credit
 	stackBytes     = wasm.StackBytes
 	elementBytes   = 8
 	referenceBytes = 56

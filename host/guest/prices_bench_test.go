@@ -98,8 +98,8 @@ var back = map[string][]byte{
 	"id": {0xb7}, "di": {0xaa}, "lf": {0xb4}, "fl": {0xae}, "fd": {0xbb}, "df": {0xb6},
 }
 
-// Locals of a function whose cost is measured: the iterations, two parameters
-// of each numeric type, two vectors, and a result of each type.
+// Locals of the function whose cost is measured: the number of iterations, two
+// parameters of each numeric type, two vectors, and a result of each type.
 const priceTurns = 0
 
 var (
@@ -211,7 +211,7 @@ func prices(b *testing.B, e *Engine) (all []cost) {
 			divisor = 1 // large quotients take the longest
 		}
 		ns, fuel := price(b, e, priceModule(nil, nil, nil, chain(p), doubles), divisor)
-		return cost{p.name + " " + p.params + string(p.result), ns, fuel - 1} // of local.set
+		return cost{p.name + " " + p.params + string(p.result), ns, fuel - 1} // without the local.set
 	}
 	for way, code := range back {
 		from, to := way[0], way[1]
@@ -230,7 +230,8 @@ func prices(b *testing.B, e *Engine) (all []cost) {
 	return all
 }
 
-// carriers measures the instructions that carry values.
+// carriers measures the instructions that pass values: calls with many
+// parameters or results, and branches.
 func carriers(b *testing.B, e *Engine) (all []cost) {
 	b.Helper()
 	longs := func(n int) string { return string(times(n, []byte{wasm.TypeI64})) }

@@ -18,7 +18,7 @@ import (
 const (
 	profileFrames = 64
 	profileStacks = 20_000
-	profileBytes  = 16 << 20 // of names
+	profileBytes  = 16 << 20 // bytes of function names
 )
 
 // Profile records by sampling where guests spend their fuel: about every
@@ -95,7 +95,7 @@ type sampling struct {
 	profile *Profile
 	until   int64 // fuel until the next sample
 	passed  int64 // fuel since the last sample
-	given   int64 // fuel that was in the counter at the last look
+	given   int64 // value of the counter at the last call of spend
 	whole   int64 // fuel since the last full slice was counted
 }
 
@@ -110,8 +110,8 @@ func (g *Instance) Sample(p *Profile) {
 	}
 }
 
-// spend accounts for the fuel used since the last look; left is the guest's
-// counter.
+// spend accounts for the fuel used since its last call; left is the value of
+// the guest's counter.
 func (s *sampling) spend(left int64) {
 	spent := s.given - left
 	s.given = left
@@ -129,8 +129,8 @@ func (s *sampling) slice(slice int64) int64 {
 	return slice
 }
 
-// takeSlice reports whether a full slice, maybe given in several parts, was spent
-// since turned last returned true.
+// takeSlice reports whether a full slice, maybe given in several parts, was
+// spent since it last returned true.
 func (s *sampling) takeSlice() bool {
 	if s.profile == nil {
 		return true
@@ -163,7 +163,7 @@ func (sampler) Before(ctx context.Context, _ api.Module, _ api.FunctionDefinitio
 	n := 0
 	for n < len(names) && stack.Next() {
 		f := stack.Function().Definition()
-		if index := f.Index() - 1; f.GoFunction() == nil && index < g.module.functions { // undo shifted, skip added functions
+		if index := f.Index() - 1; f.GoFunction() == nil && index < g.module.functions { // convert to the module's own indices, and skip functions that metering added
 			names[n] = nameOf(f.Name(), index)
 			n++
 		}

@@ -28,7 +28,7 @@ func spenders() *testGuest {
 
 // TestProfileAttributesFuel profiles short commands, none of which spends a
 // slice. The profile must show how much each function spends and who calls it,
-// and profiling must not change what the guest does.
+// and profiling must not change the results of the guest.
 func TestProfileAttributesFuel(t *testing.T) {
 	for _, interpreter := range []bool{false, true} {
 		t.Run(fmt.Sprintf("interpreter=%v", interpreter), func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestProfileOfLongCalls(t *testing.T) {
 	}
 }
 
-// TestProfilesAreBounded checks that a guest with ever different stacks does
-// not exhaust memory, and that its fuel is counted nevertheless.
+// TestProfilesAreBounded checks that a guest that continually has new stacks
+// does not exhaust memory, and that its fuel is counted nevertheless.
 func TestProfilesAreBounded(t *testing.T) {
 	p := NewProfile(1)
 	long := strings.Repeat("x", 1000)

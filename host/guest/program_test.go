@@ -32,10 +32,10 @@ type label struct {
 
 const (
 	programLocals   = 5
-	programFuel     = 0 // global with the weights that ran
+	programFuel     = 0 // global that sums the weights of the executed instructions
 	programTurns    = 1 // global that bounds the iterations of all loops
 	programFunction = "run"
-	programTable    = 40 // elements
+	programTable    = 40 // number of elements
 )
 
 // i emits one instruction.

@@ -122,7 +122,8 @@ func TestDamagedFileIsRepairedByPut(t *testing.T) {
 }
 
 // TestLeftoversOfACrash opens a directory in which a put was interrupted before
-// its rename, and which contains unrelated files.
+// its rename, and which contains unrelated files. Only the temporary files must
+// be removed, and only the module listed.
 func TestLeftoversOfACrash(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir)

@@ -51,7 +51,7 @@ func withoutCustom(wasm []byte) []byte {
 	return out
 }
 
-// takes returns the runtime's error for a module, or nil.
+// takes compiles a module and returns the runtime's error, or nil.
 func takes(runtime wazero.Runtime, wasm []byte) error {
 	e := &Engine{runtime: runtime}
 	compiled, err := e.compileContained(context.Background(), wasm)
@@ -72,7 +72,7 @@ func FuzzBody(f *testing.F) {
 	f.Add(cat([]byte{opVector, 12}, make([]byte, 16), []byte{opVector, 0xa1, 1}, op(opDrop)))
 	f.Add(cat(i32c(1), i32c(2), i32c(3), []byte{opMisc, miscMemoryInit, 0, 0}, []byte{opMisc, miscDataDrop, 0}))
 	f.Add(cat(i32c(1), i32c(2), i32c(1), []byte{opMisc, miscTableCopy, 0, 0}, op(opRefFunc, uleb(8)), i32c(1), []byte{opMisc, miscTableGrow, 0}, op(opDrop)))
-	f.Add(cat(op(opRefFunc, uleb(0)), op(opDrop))) // a function that is named nowhere else
+	f.Add(cat(op(opRefFunc, uleb(0)), op(opDrop))) // refers to a function that the module names nowhere else
 	f.Add(cat(bytes.Repeat(op(opBlock, []byte{blockVoid}), 7), i32c(1),
 		op(opBrTable, vec(uleb(0), uleb(1), uleb(2), uleb(3), uleb(4), uleb(5)), uleb(6)), bytes.Repeat([]byte{opEnd, opNop}, 7)))
 	e, err := New(f.Context(), Options{Interpreter: true})
@@ -81,7 +81,7 @@ func FuzzBody(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, code []byte) {
 		if len(code) > 4096 {
-			return // the bounds have their own tests
+			return // other tests check the bounds
 		}
 		guest := wideGuest()
 		guest.bodies[abi.ExportDrop] = code

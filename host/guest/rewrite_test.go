@@ -15,8 +15,8 @@ var (
 )
 
 // TestMeteringKeepsProgramResults runs random programs unmodified, metered, and
-// counting every instruction. Metering must not change results, and must charge
-// at least what ran.
+// with a counter of every instruction. Metering must not change results, and
+// must charge at least the weights of the executed instructions.
 func TestMeteringKeepsProgramResults(t *testing.T) {
 	programs := uint64(*programCount)
 	if testing.Short() {
@@ -88,8 +88,9 @@ func countForms(t *testing.T, wasm []byte, seen map[string]int) {
 	}
 }
 
-// TestUnrolledLoopsCostEachIteration checks that a short loop costs the same for
-// each iteration, wherever it is left and however many iterations it has.
+// TestUnrolledLoopsCostEachIteration checks that a short loop costs the same
+// for each iteration, however many iterations it has and at whichever branch it
+// is left.
 func TestUnrolledLoopsCostEachIteration(t *testing.T) {
 	void := []byte{blockVoid}
 	down := cat(get(0), i32c(1), op(opI32Sub), op(opLocalTee, uleb(0)))
@@ -136,8 +137,8 @@ func TestUnrolledLoopsCostEachIteration(t *testing.T) {
 }
 
 // TestEveryPathIsCharged checks that a path around the cases of a big switch
-// pays for what it runs. The last case before it in the file does not pay for
-// it.
+// pays for its own instructions, because the last case before them in the file
+// does not pay for them.
 func TestEveryPathIsCharged(t *testing.T) {
 	const work = 300
 	heavy := cat(bytes.Repeat(cat(get(0), i32c(3), op(opI32Add), op(opLocalSet, uleb(0))), work/3)) // a constant, an addition and a local.set: 3 units

@@ -44,7 +44,8 @@ func (c *compileCache) seal(name string) (out seal, err error) {
 	return seal(sum.Sum(nil)), nil
 }
 
-// relative returns the name of a file as it enters the seal.
+// relative returns the name of a file relative to the cache directory, as the
+// seal covers it.
 func (c *compileCache) relative(name string) (string, error) {
 	relative, err := filepath.Rel(c.dir, name)
 	return filepath.ToSlash(relative), err
@@ -56,9 +57,9 @@ func (c *compileCache) line(name string, sum seal) (string, error) {
 	return fmt.Sprintf("%x %s", sum, relative), err
 }
 
-// Verify removes every file that has no valid seal, and returns how many of
-// them were listed. Those are damaged. It must run before the runtime reads
-// any file.
+// Verify removes every file that has no valid seal. It returns the number of
+// those that are listed, which are damaged. It must run before the runtime
+// reads any file.
 func (c *compileCache) Verify() (damaged int, err error) {
 	text, err := os.ReadFile(filepath.Join(c.dir, SealsName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

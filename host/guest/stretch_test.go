@@ -32,7 +32,7 @@ func TestCodeWithoutLoopsChecksFuel(t *testing.T) {
 		default:
 			continue
 		}
-		h.guest.bodies[abi.ExportApply] = i32c(0) // its memory need not be slow
+		h.guest.bodies[abi.ExportApply] = i32c(0) // the test needs no slow memory
 		l := &lowest{}
 		calls := 0
 		err := h.runs(mustCompile(t, e, h.guest.build()), func(g *Instance) {
@@ -67,7 +67,7 @@ func (w *worked) Get() uint64 {
 
 // TestWorkAfterCallsChecksFuel checks that on the way back from its calls a
 // recursion does no more work between two checks of the host than a slice and
-// the stack allow, whatever form the work has.
+// the stack allow, for each form of work.
 func TestWorkAfterCallsChecksFuel(t *testing.T) {
 	void := []byte{blockVoid}
 	load := cat(i32c(0), op(opI32Load, aligned(2)), op(opDrop))

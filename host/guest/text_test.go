@@ -15,9 +15,9 @@ type bomb struct {
 	name   string
 	guest  *testGuest
 	limits abi.Limits
-	call   string // export to call; "" is none
+	call   string // export to call; "" for none
 	kind   string // how it ends: refused, fault or lives
-	where  string // place of a rejection; kind of a fault
+	where  string // place of the rejection, or kind of the fault
 	text   string // part of the reason
 }
 

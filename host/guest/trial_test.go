@@ -19,7 +19,7 @@ import (
 // TestTrialRejectsFaultyModule checks that a module that faults on its first entity is
 // rejected.
 func TestTrialRejectsFaultyModule(t *testing.T) {
-	second := func(code []byte) []byte { // in load, for handle 1 only
+	second := func(code []byte) []byte { // replaces load for handle 1 only
 		return cat(get(1), op(opI32WrapI64), op(opIf, []byte{blockVoid}), code, []byte{opEnd}, i32c(0))
 	}
 	tests := []struct{ name, export, reason string }{
@@ -74,9 +74,9 @@ func compileBomb() []byte {
 }
 
 // TestCompileBomb checks that the child stops a module that stays within every
-// bound and compiles too long. The child is given 30 s by the wall clock and
-// must end before that because of its CPU time limit. Meanwhile guests of the
-// same engine are called, and afterwards no child and no goroutine is left.
+// bound and compiles too long. The child may take 30 s by the wall clock, and
+// must end earlier because of its CPU time limit. Meanwhile guests of the same
+// engine are called, and afterwards no child and no goroutine is left.
 func TestCompileBomb(t *testing.T) {
 	var log bytes.Buffer
 	opts := childOptions(t, "compile-child")
@@ -90,8 +90,8 @@ func TestCompileBomb(t *testing.T) {
 	}
 	neighbour := instantiate(t, mustCompile(t, e, (&testGuest{}).build()))
 	goroutines := runtime.NumGoroutine()
-	// A child that gets less than a thirtieth of a processor reaches the limit of
-	// 30 seconds before the limit under test. Then try again.
+	// If the child gets less than a thirtieth of a processor, it reaches the
+	// limit of 30 seconds before the limit under test. Try again then.
 	err := context.DeadlineExceeded
 	for tries := 0; tries < 5 && errors.Is(err, context.DeadlineExceeded); tries++ {
 		err = compileBeside(t, e, bomb, neighbour)
@@ -155,7 +155,7 @@ func childProcesses(t *testing.T) (children []int) {
 	for _, name := range stats {
 		stat, err := os.ReadFile(name)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if parent, err := strconv.Atoi(fields[1]); err == nil && parent == os.Getpid() {

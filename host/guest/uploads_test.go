@@ -27,7 +27,7 @@ func compileAtGate(dir string) (exitCode int) {
 		os.Stderr.WriteString(err.Error())
 		return 1
 	}
-	for { // its parent limits its time
+	for { // the parent limits the time of this process
 		if _, err := os.Stat(filepath.Join(dir, compilerGate)); err == nil {
 			return CompileChild(os.Stdin, os.Stderr)
 		}
@@ -93,7 +93,8 @@ func TestUploadsOfOneDigestCompileOnce(t *testing.T) {
 		t.Errorf("%d uploads started the compiler %d times", len(modules), got)
 	}
 
-	// It does not start again for a module compiled before either.
+	// The compiler does not start again either for a module that was compiled
+	// before.
 	if err := r.Release(DigestOf(wasm)); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestSystemFunctionsAreHarmless(t *testing.T) {
 		name      string
 		arguments [][]byte
 		errno     uint32
-		scratch   string // its first bytes
+		scratch   string // first bytes of the scratch memory
 	}{
 		{"args_sizes_get", [][]byte{i32c(scratchAt), i32c(scratchAt + 4)}, errnoSuccess, "\x00\x00\x00\x00\x00\x00\x00\x00\xaa"},
 		{"args_sizes_get", [][]byte{i32c(outside), i32c(scratchAt)}, errnoFault, "\xaa"},
@@ -90,7 +90,7 @@ func TestSystemFunctionsAreHarmless(t *testing.T) {
 		{"poll_oneoff", [][]byte{i32c(scratchAt), i32c(scratchAt), i32c(1), i32c(scratchAt)}, errnoInval, "\xaa"}, // tag 0xaa
 		{"sched_yield", nil, errnoSuccess, "\xaa"},
 	}
-	tested := map[string]bool{"proc_exit": true} // in TestFaults
+	tested := map[string]bool{"proc_exit": true} // TestFaults tests proc_exit
 	e := newEngine(t, Options{})
 	for i, test := range tests {
 		tested[test.name] = true
@@ -115,7 +115,7 @@ func TestSystemFunctionsAreHarmless(t *testing.T) {
 
 // TestTimeAndRandomness checks which time and random numbers a guest sees while
 // it decides and while it evolves state, and that the same call in a new
-// instance sees the same.
+// instance sees the same ones.
 func TestTimeAndRandomness(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		e := newEngine(t, opts)
@@ -191,7 +191,7 @@ func TestPollAdvancesClock(t *testing.T) {
 		name          string
 		subscriptions []byte
 		after         int64
-		ready         []uint64 // userdata
+		ready         []uint64 // userdata of the expected events
 	}{
 		{"relative", subscription(1, 0, 50, 0), 1050, []uint64{1}},
 		{"absolute", subscription(1, 0, 1500, 1), 1500, []uint64{1}},

@@ -31,11 +31,11 @@ const (
 // were compacted or deleted after they were counted stay counted.
 type catalogue struct {
 	counts map[string]uint64
-	more   bool // event types beyond mostEventTypes
+	more   bool // there are event types beyond mostEventTypes, which are not counted
 
 	walked bool   // every entity has been read
 	after  string // while walked is not set: the id up to which entities have been read
-	upTo   uint64 // events of entries up to this index are counted, by walk or follow
+	upTo   uint64 // the events of entries up to this index are counted
 }
 
 // catalogueKey identifies a catalogue.
@@ -207,7 +207,7 @@ func (c *counting) count(ctx context.Context, id sharding.EntityID, from journal
 			}
 		}
 		if r.Flags&journal.FlagTombstone != 0 {
-			clear(events) // they belong to an incarnation that was deleted
+			clear(events) // these events belong to a deleted incarnation
 		}
 		return ctx.Err()
 	}

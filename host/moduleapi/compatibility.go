@@ -21,19 +21,19 @@ import (
 // Compatibility runs the compatibility check: it compares a module with the stored
 // entities of a shard that this node leads.
 type Compatibility interface {
-	// CheckCompatibility lasts little longer than twice q.Budget.
+	// CheckCompatibility takes little longer than twice q.Budget.
 	CheckCompatibility(ctx context.Context, q modules.CompatibilityQuery) (modules.Compatibility, error)
 }
 
 const (
 	// checkSample is how many entities are replayed if the caller sets no number.
 	checkSample = 20
-	// fitShardSample is the minimum sample of each shard until checkSample
+	// checkShardSample is the minimum sample of each shard until checkSample
 	// entities were replayed, because the entities may be in few shards.
 	checkShardSample = 5
 	// checkBudget is the time for one shard if the caller sets none.
 	checkBudget = 2 * time.Second
-	// fitWait limits the check of all shards together.
+	// checkWait limits the check of all shards together.
 	checkWait = 10 * time.Second
 	// checkPacedWait limits one paced check of a shard, and checkPause is the pause
 	// between two of them.
@@ -72,8 +72,8 @@ func (s *handler) CheckCompatibility(ctx context.Context, r *connect.Request[mod
 	return connect.NewResponse(out), nil
 }
 
-// fit checks one shard, or all shards in random order. It logs and counts the
-// shards that it cannot check.
+// checkShards checks one shard, or all shards in random order. It logs and
+// counts the shards that it cannot check.
 func (s *handler) checkShards(ctx context.Context, digest journal.Digest, r *modulev1.CheckCompatibilityRequest) (*modulev1.CheckCompatibilityResponse, error) {
 	before, err := parseDigests(r.GetExcludeWrittenBy())
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *handler) checkShards(ctx context.Context, digest journal.Digest, r *mod
 			return nil, ctx.Err()
 		}
 		if coded := status.Coded(nil); errors.As(err, &coded) && coded.Code() == connect.CodePermissionDenied {
-			return nil, err // the module's signature does not allow it to run, whatever the shard
+			return nil, err // the module's signature does not allow it to run on any shard
 		}
 		if err != nil {
 			s.Log.Warn("cannot compare a module with the data of a shard", "entity_type", q.EntityType, "shard_id", q.Shard, "error", err)
@@ -137,7 +137,7 @@ func (s *handler) checkWholeShard(ctx context.Context, q modules.CompatibilityQu
 	}
 }
 
-// isIncompatible reports whether the result rules out that the module replaces the
+// isIncompatible reports whether the result forbids that the module replaces the
 // active one.
 func isIncompatible(q modules.CompatibilityQuery, found *modulev1.CheckCompatibilityResponse) bool {
 	return found.GetFaultyEntities() > 0 || found.GetDifferingEntities() > 0 && !q.AcceptDifferences
@@ -181,7 +181,7 @@ func (s *handler) checkShardOnce(ctx context.Context, q modules.CompatibilityQue
 			return nil, err
 		}
 		if q.TruncatedOnly && !res.Msg.GetTruncatedCompared() {
-			return &modulev1.CheckCompatibilityResponse{UncheckedShards: 1}, nil // a node of the previous release ignores Truncated
+			return &modulev1.CheckCompatibilityResponse{UncheckedShards: 1}, nil // a node of the previous release ignores TruncatedOnly
 		}
 		return res.Msg, nil
 	}

@@ -9,8 +9,9 @@ import (
 )
 
 // foreignSends returns warnings about the types of other owners to which a type
-// sends messages, according to its manifest. Types that match only a pattern are
-// not listed, because the caller may not be allowed to know that they exist.
+// sends messages, according to its manifest. It does not list types that match
+// only a pattern, because the caller may not be allowed to know that they
+// exist.
 func foreignSends(ctx context.Context, types Types, entityType string) (remarks []string) {
 	from, err := types.Lookup(ctx, entityType)
 	if err != nil {

@@ -32,7 +32,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// maxModuleBytes limits the size of a module, for every way of uploading it.
+// maxModuleBytes limits the size of a module, however it is uploaded.
 const maxModuleBytes = 16 << 20
 
 // Options configure the ModuleService of a node. Modules, Types, Entities, Proxy,
@@ -43,8 +43,8 @@ type Options struct {
 	Types         Types
 	Entities      shardCounter
 	Verifications Verifications
-	Compatibility Compatibility // nil: activations are not checked
-	Timers        timers        // nil: activations do not warn about timers
+	Compatibility Compatibility // if nil, activations are not checked
+	Timers        timers        // if nil, activations do not warn about timers
 	Rollouts      Rollouts
 
 	Proxy   *leaderproxy.Proxy
@@ -179,7 +179,8 @@ func (s *handler) Remove(ctx context.Context, r *connect.Request[modulev1.Remove
 	return connect.NewResponse(&modulev1.RemoveResponse{}), nil
 }
 
-// GetQuotas returns the upload quotas of the caller and what is used of them.
+// GetQuotas returns the upload quotas of the caller and how much of them is
+// used.
 func (s *handler) GetQuotas(ctx context.Context, _ *connect.Request[modulev1.GetQuotasRequest]) (*connect.Response[modulev1.GetQuotasResponse], error) {
 	q := s.Modules.Quotas(uploader(ctx))
 	return connect.NewResponse(&modulev1.GetQuotasResponse{Used: amountsMessage(q.Used), Limit: amountsMessage(q.Limit), RetentionSeconds: uint64(q.Retention / time.Second)}), nil
@@ -203,9 +204,9 @@ func (s *handler) mayDeploy(ctx context.Context, entityTypes []string) error {
 }
 
 // mayRun returns an error unless the caller may activate the module for the
-// type, or run it on the type's entities in any other way. Both need the same
-// rights, because a module sees the entities it runs on, and the caller sees the
-// result.
+// type, or run it on the type's entities in any other way. Both require the
+// same rights, because a module sees the entities it runs on, and the caller
+// sees the result.
 func (o owners) mayRun(ctx context.Context, entityType string, digest journal.Digest) error {
 	if o.roles == nil {
 		return nil
@@ -460,7 +461,7 @@ type owners struct {
 	roles   *authorize.Authorizer // nil: every caller may do everything
 }
 
-// approver decides who may rebind types.
+// approver decides whether a caller may activate a different module for a type.
 type approver interface {
 	Approve(ctx context.Context, r modules.Rebinding) (owner string, err error)
 }
@@ -474,8 +475,9 @@ func (o owners) approver() approver {
 	return o
 }
 
-// Approve requires that the caller may deploy every type of the module, and owns
-// the type that the module is to serve. There must be roles.
+// Approve requires that the caller may deploy every type of the module, and
+// owns the type that the module is to serve. It must not be called without
+// roles.
 func (o owners) Approve(ctx context.Context, r modules.Rebinding) (owner string, err error) {
 	for _, t := range r.Types {
 		if err := o.roles.Deploy(ctx, t); err != nil {
@@ -531,8 +533,8 @@ func (o owners) AllowSetting(ctx context.Context, key, value string) error {
 }
 
 // mayShadow returns an error unless the caller may let the module that value
-// names decide commands of the type. A value that names no module is allowed
-// here and rejected when the setting is written.
+// names decide commands of the type. If value names no module, mayShadow allows
+// it, and the setting is rejected when it is written.
 func (o owners) mayShadow(ctx context.Context, entityType, value string) error {
 	if err := o.roles.Deploy(ctx, entityType); err != nil {
 		return err

@@ -45,10 +45,10 @@ func (f localCompatibility) CheckCompatibility(ctx context.Context, q modules.Co
 	}
 	out.Complete = true
 	if t.Transient || about.Kind == manifest.Transient {
-		return out, nil // nothing is stored
+		return out, nil // the shard stores no events of the type
 	}
 	if q.TruncatedOnly && q.Paced {
-		return f.Replays.Truncated(ctx, q) // its budget starts when the check starts, not while it waits for others
+		return f.Replays.Truncated(ctx, q) // the budget of the query starts with the check, not while the check waits for others
 	}
 	if len(q.ExcludeWrittenBy) > 0 || q.TruncatedOnly {
 		folding, cancel := context.WithTimeout(ctx, q.Budget)
@@ -153,8 +153,7 @@ func (f localCompatibility) newest(ctx context.Context, shard sharding.ShardID, 
 	return event, err
 }
 
-// fencePause is the interval at which fence checks which revision this node
-// serves.
+// fencePause is the pause between two checks in fence.
 const fencePause = 10 * time.Millisecond
 
 // fence returns once the log of a shard has a revision of the activations and

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// touchedShards is how many shards are checked concurrently before a
-	// rollback, and touchedBudget the time for each shard.
+	// touchedShards is the number of shards that are checked concurrently
+	// before a rollback, and touchedBudget is the time limit for each shard.
 	touchedShards = 16
 	touchedBudget = 10 * time.Second
 )
@@ -43,9 +43,9 @@ func (s *handler) Rollback(ctx context.Context, r *connect.Request[modulev1.Roll
 	}), nil
 }
 
-// checkTouched checks all shards, touchedShards at a time, each on the node that
-// leads it. A paced check, and one for presence only, ends as soon as one shard
-// determines the result.
+// checkTouched checks all shards, touchedShards at a time, each on the node
+// that leads it. A paced check, or one that asks only for presence, ends as
+// soon as one shard determines the result.
 func (s *handler) checkTouched(ctx context.Context, q modules.CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 	looking, enough := context.WithCancel(ctx)
 	defer enough()

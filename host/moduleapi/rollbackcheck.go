@@ -23,7 +23,7 @@ type RollbackCheck struct {
 	// modules other than t.Before have written.
 	Touched func(ctx context.Context, t modules.RollbackType) (*modulev1.CheckCompatibilityResponse, error)
 	Force   bool
-	Remarks []string // the failures that Force overrides
+	Remarks []string // failures that Force overrides
 }
 
 // Check returns an error if a type must not be rolled back, or the caller that
@@ -43,7 +43,8 @@ func (l *RollbackCheck) Check(ctx context.Context, t modules.RollbackType) (forc
 	return authorize.Caller(ctx), nil
 }
 
-// look returns nil if the module fails on none of the entities.
+// look returns an error that lists the entities on which the module fails, or
+// nil if there are none.
 func (l *RollbackCheck) look(ctx context.Context, t modules.RollbackType) (*status.RefusedError, error) {
 	found, err := l.Touched(ctx, t)
 	switch {

@@ -92,7 +92,7 @@ func (s *handler) rollout(ctx context.Context, r *modulev1.GetRolloutRequest) (*
 	return out, nil
 }
 
-// errNone: one module serves all of the type.
+// errNone means that one module serves all entities of the type.
 var errNone = status.New(connect.CodeNotFound, "the type has no rollout; 'hostd module activate TYPE DIGEST --percent 5' starts one")
 
 // ChangeRollout promotes, pauses, resumes or aborts a type's rollout.

@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// rollouts is a Rollouts with one fixed state.
+// rollouts is a fake Rollouts with one fixed state.
 type rollouts struct{ now modules.RolloutState }
 
 func (r rollouts) Begin(context.Context, modules.RolloutBegin) (uint64, error) { return 0, nil }
@@ -24,7 +24,8 @@ func (r rollouts) Change(context.Context, modules.RolloutOrder) (modules.Rollout
 	return r.now, nil
 }
 
-// TestAbortsAreTold, with and without a shadow: the response reports an abort.
+// TestAbortsAreTold checks that the response reports an abort, with and without
+// a shadow.
 func TestAbortsAreTold(t *testing.T) {
 	const want = "aborted by the rule faults>1% at 1970-01-01 00:00:05"
 	get := func(now modules.RolloutState) (*modulev1.GetRolloutResponse, error) {
@@ -52,8 +53,8 @@ func TestAbortsAreTold(t *testing.T) {
 	}
 }
 
-// TestEveryStateOfRolloutsHasItsName checks that each stored state has a state
-// of the API, and each state of the API a stored one.
+// TestEveryStateOfRolloutsHasItsName checks that the stored states and the
+// states of the API correspond to each other.
 func TestEveryStateOfRolloutsHasItsName(t *testing.T) {
 	named := map[modulev1.Rollout_State]bool{modulev1.Rollout_STATE_UNSPECIFIED: true}
 	for _, state := range []meta.RolloutState{

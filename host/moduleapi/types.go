@@ -16,12 +16,12 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// Types finds the module that serves an entity type. The server asks for every
-// command, so a lookup must not block, except to make sure that a type is
+// Types finds the module that serves an entity type. The server calls it for
+// every command, so a lookup must not block, except to make sure that a type is
 // unknown.
 type Types interface {
 	// Lookup fails with request.ErrUnknownType only if the node is sure that no
-	// module serves the type, and with request.ErrNotReady until it is sure. It
+	// module serves the type; until then it fails with request.ErrNotReady. It
 	// fails with request.ErrModuleNotLoaded if a module serves the type but is
 	// not available on this node.
 	Lookup(ctx context.Context, entityType string) (modules.Type, error)
@@ -86,8 +86,8 @@ type Library interface {
 	Quotas(by string) modules.Quotas
 }
 
-// Activations makes modules serve entity types, and has the owners of the types
-// and the results of verifications.
+// Activations makes modules serve entity types, and knows the owners of the
+// types and the results of verifications.
 type Activations interface {
 	Activate(ctx context.Context, a modules.Activation) (modules.Activated, error)
 	Rollback(ctx context.Context, t modules.TakeBack) (modules.Rollback, error)

@@ -13,16 +13,16 @@ import (
 )
 
 // unservedTimers returns warnings about pending timers of a type that call
-// commands which the module does not have. It is called before the module serves
-// the type. Such timers are no reason to reject the module, because they are
-// held until a module has the commands.
+// commands which the module does not have. It is called before the module
+// serves the type. Such timers are no reason to reject the module, because they
+// wait until a module has the commands.
 func (s *handler) unservedTimers(ctx context.Context, entityType string, m *modules.Module) []string {
 	if s.Timers == nil {
 		return nil
 	}
 	is, err := manifest.Parse(m.Manifest)
 	if err != nil {
-		return nil // cannot happen: such a module would not have been stored
+		return nil // cannot happen: a module without a valid manifest is never stored
 	}
 	i := slices.IndexFunc(is.EntityTypes, func(t manifest.EntityType) bool { return t.Name == entityType })
 	if i < 0 || is.EntityTypes[i].Commands == nil {

@@ -38,7 +38,7 @@ const (
 type verification struct {
 	Verifications Verifications
 	Proxy         *leaderproxy.Proxy
-	Shards        uint32 // of the cluster
+	Shards        uint32 // number of data shards of the cluster
 	Request       *modulev1.VerifyRequest
 	Digest        journal.Digest
 	// Revision is the revision of the activation with which all shards are
@@ -47,14 +47,14 @@ type verification struct {
 	// Tell sends a progress message.
 	Tell func(*modulev1.VerifyResponse) error
 
-	done   replayed        // of the finished shards
-	now    replayed        // of the current shard
+	done   replayed        // counts of the finished shards
+	now    replayed        // counts of the current shard
 	known  map[string]bool // entities whose difference was reported
 	unsent []*modulev1.VerifyResponse_Difference
 	sent   time.Time
 }
 
-// replayed has the counts of a verification.
+// replayed holds the counts of a verification.
 type replayed struct{ entities, events, cut, uncompared, differing, faulty uint64 }
 
 func (r *replayed) add(more replayed) {
@@ -67,8 +67,8 @@ func (r *replayed) add(more replayed) {
 }
 
 // do verifies one shard after the other, until ctx ends. A sample is divided
-// about equally between the shards, which are taken in random order; the share
-// of shards with few entities goes to the shards after them.
+// about equally between the shards, which are taken in random order; if a shard
+// has too few entities, the rest of its share goes to the next shards.
 func (v *verification) do(ctx context.Context) error {
 	first, last := 1, int(v.Shards)
 	if only := int(v.Request.GetShardId()); only != 0 {

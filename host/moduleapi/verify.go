@@ -52,7 +52,7 @@ func (s *handler) Verify(ctx context.Context, r *connect.Request[modulev1.Verify
 	defer cancel(nil)
 	ended := make(chan struct{})
 	defer close(ended)
-	go func() { // ends the call when the server stops
+	go func() { // this goroutine ends the call when the server stops
 		select {
 		case <-s.Streams.Stopping():
 			cancel(admission.ErrStopping)

@@ -17,11 +17,11 @@ import (
 // fakeCopies are the copies of a node without a disk.
 type fakeCopies struct {
 	all        []journal.Digest
-	here, lost journal.Digest // the module of which there is a copy, and one that no node has
+	here, lost journal.Digest // a module of which this node has a copy, and one that no node has
 	full       atomic.Bool
 	began      time.Time
 
-	mu     sync.Mutex // guards the following
+	mu     sync.Mutex // guards the fields below
 	asked  []journal.Digest
 	lostAt []time.Duration
 }

@@ -31,7 +31,7 @@ func (s *Service) Changes(ctx context.Context, entityType string) (out []Activat
 	return out, nil
 }
 
-// by adds who requested a command, if the cluster version stores that.
+// by adds to a command who requested it, if the cluster version stores that.
 func by(view *meta.View, who string, command []byte) []byte {
 	if who == "" || view.ClusterVersion() < sharding.VersionChanges {
 		return command

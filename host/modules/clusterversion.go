@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// checkManifest rejects a module whose manifest has invalid schemas, or which needs a
+// checkManifest rejects a module if its manifest has invalid schemas or needs a
 // higher cluster version.
 func (s *Service) checkManifest(m *manifest.Manifest) error {
 	if err := guest.CheckSchemas(m); errors.Is(err, manifest.ErrInvalid) {
@@ -22,9 +22,9 @@ func (s *Service) checkManifest(m *manifest.Manifest) error {
 	return s.checkClusterVersion(m)
 }
 
-// checkClusterVersion rejects a module whose manifest needs a higher cluster version. Nodes
-// of an earlier release would ignore these parts of the manifest and serve it
-// wrongly.
+// checkClusterVersion rejects a module if its manifest needs a higher cluster
+// version. Nodes of an earlier release would ignore the newer members of the
+// manifest and serve the module wrongly.
 func (s *Service) checkClusterVersion(m *manifest.Manifest) error {
 	return checkVersion(s.metadata.View().ClusterVersion(), m)
 }
@@ -51,7 +51,7 @@ func checkVersion(version sharding.ClusterVersion, m *manifest.Manifest) error {
 const earlierBytes = 64 << 10
 
 // requiredVersion returns the highest cluster version that a type's manifest
-// requires, and what requires it.
+// requires, and a text that says which feature requires it.
 func requiredVersion(t *manifest.EntityType) (what string, of sharding.ClusterVersion) {
 	if t.Kind == manifest.Workflow {
 		return "is a workflow", sharding.VersionWorkflows

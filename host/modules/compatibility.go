@@ -14,46 +14,47 @@ type CompatibilityQuery struct {
 	EntityType string
 	Digest     journal.Digest
 	Sample     int                 // maximum number of replayed entities
-	Draw       func(below int) int // a random number
-	Budget     time.Duration       // for the events, and again for the sample
+	Draw       func(below int) int // returns a random number below its argument
+	Budget     time.Duration       // time limit for the events, and again for the sample
 	// PresenceOnly requests only Compatibility.Present. Digest is ignored.
 	PresenceOnly bool
-	// ExcludeWrittenBy selects all entities whose newest event was written by none of
-	// these modules, instead of a sample.
+	// ExcludeWrittenBy selects, instead of a sample, all entities except those
+	// whose newest event was written by one of these modules.
 	ExcludeWrittenBy []journal.Digest
-	// First is the part of the type that other modules than these served first,
-	// and Within the part that they serve now. Zero means all.
+	// Initial is the part of the type that other modules than these served
+	// first, and Current is the part that they serve now. Zero means all.
 	Initial, Current meta.Part
-	// Truncated selects all entities whose first events are gone and of which the
-	// module has no snapshot of its own. From the remaining snapshot, the module's
-	// state is compared with that of the module that serves the entity. Together
-	// with ExcludeWrittenBy, Truncated instead leaves these entities out. Snapshots
-	// says that the module will load all snapshots of the serving module, so that
-	// entities with all their events are compared too. Within is then the part of
-	// a rollout that is taken back.
+	// TruncatedOnly selects all entities whose first events are gone and of
+	// which the module has no snapshot of its own. From the remaining snapshot,
+	// the module's state is compared with that of the serving module. Together
+	// with ExcludeWrittenBy, TruncatedOnly instead excludes these entities.
+	// IncludeSnapshots says that the module will load all snapshots of the
+	// serving module, so that entities with all their events are compared too.
+	// Current is then the part of a rollout that is taken back.
 	TruncatedOnly, IncludeSnapshots bool
-	// These apply to Truncated. Paced limits the rate as for a verification, and
-	// works on a shard until everything was compared or an incompatibility was
-	// found. Accept means that an entity with a differing state is compared only
-	// once. With PresenceOnly, the query asks whether such an entity exists.
+	// These apply to TruncatedOnly. Paced limits the rate as for a
+	// verification, and works on a shard until everything was compared or an
+	// incompatibility was found. AcceptDifferences means that an entity with a
+	// differing state is compared only once. With PresenceOnly, the query asks
+	// whether such an entity exists.
 	Paced, AcceptDifferences bool
-	// Fence delays the check until the shard's log has reached this revision of
-	// the bindings.
+	// MinRevision delays the check until the shard's log has reached this
+	// revision of the activations.
 	MinRevision uint64
 }
 
 // Compatibility is the result of a compatibility check.
 type Compatibility struct {
-	Missing        []MissingEvents // by type
+	Missing        []MissingEvents // missing event types
 	Faults         []ReplayFault
 	FaultyEntities int  // number of failing entities, including those not in Faults
 	Entities       int  // number of replayed entities
 	Complete       bool // all stored events were checked
 	Present        bool // entities exist that are not deleted
-	// Results of CompatibilityQuery.Truncated: the number of entities with a differing state
-	// and the first of them, the modules whose snapshots the checked entities
-	// begin with, and the number of entities that the serving module cannot read
-	// either.
+	// Results for CompatibilityQuery.TruncatedOnly: the number of entities with
+	// a differing state and the first of them, the modules that made the
+	// snapshots from which the checked entities begin, and the number of
+	// entities that the serving module cannot read either.
 	DifferingEntities  int
 	Differences        []ReplayFault
 	SnapshotDigests    []journal.Digest

@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Counts returns, for other nodes, what this node counted for each of the
-// types: the counts of both modules during a rollout, and the comparisons of a
-// shadow module.
+// Counts returns, for other nodes, this node's counts for each of the types:
+// those of both modules during a rollout, and the comparisons of a shadow
+// module.
 func (t *Types) Counts(entityTypes []string) (out []*peerv1.TypeCounts, err error) {
 	if len(entityTypes) > meta.MaxTypesPerModule {
 		return nil, fmt.Errorf("%w: the request has counters of %d types", peer.ErrRefused, len(entityTypes))
@@ -27,7 +27,7 @@ func (t *Types) Counts(entityTypes []string) (out []*peerv1.TypeCounts, err erro
 		if s := t.ServedType(name); s.canary() != nil {
 			window, older := s.Counts.Since()
 			same, newer := s.newer.Counts.Since()
-			if same == window { // false while the bindings are changing
+			if same == window { // false while the activations are changing
 				c.Window, c.Older, c.Newer = window, countsToWire(&older), countsToWire(&newer)
 			}
 		}
@@ -54,10 +54,10 @@ func (t *Types) EachCanary(do func(entityType string, older, newer *trial.Counte
 // versions are the counts of both modules of a type, over all nodes.
 type versions struct{ older, newer trial.Counts }
 
-// counts returns the counts of both modules since the rollouts began, for
-// rollouts that go together. It covers this node and the other running nodes;
-// silent is how many of these did not answer. Counts of nodes that have stopped
-// since are lost.
+// counts returns the counts of both modules since the rollouts began, for types
+// that share a rollout. It covers this node and the other running nodes; silent
+// is the number of those that did not answer. The counts of nodes that have
+// stopped since are lost.
 func (r *Rollouts) counts(ctx context.Context, going []meta.Activation) (by map[string]*versions, silent int, err error) {
 	by = map[string]*versions{}
 	windows := map[string]uint64{}
@@ -74,9 +74,9 @@ func (r *Rollouts) counts(ctx context.Context, going []meta.Activation) (by map[
 	return by, silent, err
 }
 
-// ask collects the counts of this node and of the running nodes; silent is how
-// many of these did not answer. It also returns the received counts with an
-// error.
+// ask collects the counts of this node and of the other running nodes; silent
+// is the number of those that did not answer. If there is an error, the
+// received counts are returned too.
 func (r *Rollouts) ask(ctx context.Context, entityTypes []string) (all []*peerv1.TypeCounts, silent int, err error) {
 	if all, err = r.types.Counts(entityTypes); err != nil {
 		return nil, 0, err
@@ -105,8 +105,8 @@ func addCounted(to *trial.Counts, c *peerv1.ModuleCounts) {
 	to.Add(&one)
 }
 
-// broken returns the first broken rule of rollouts that go together, and why it
-// is broken. why is empty if no rule is.
+// broken returns the first broken rule of the types that share a rollout, and
+// why it is broken. why is empty if no rule is broken.
 func broken(going []meta.Activation, by map[string]*versions) (rule trial.Rule, why string, err error) {
 	rules, err := trial.ParseRules(going[0].Rollout.Rules)
 	if err != nil {

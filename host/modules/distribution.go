@@ -36,18 +36,18 @@ type Distribution struct {
 	metadata     metadata
 	members      members
 	peers        *peer.Peers
-	files        *guest.Registry // of this node
+	files        *guest.Registry // modules on this node
 	trust        *signing.Trust  // the signatures that this node trusts
 	disk         disk
-	now          func() time.Time             // to determine the age of files
+	now          func() time.Time             // clock for the age of files
 	unknownSince map[journal.Digest]time.Time // when sweep first saw a file without a module in the metadata
 	logger       *slog.Logger
 }
 
 // Spread stores a module that is on this node on other nodes. It returns when a
 // majority of the nodes with data has it, so that an acknowledged module
-// survives the loss of any minority. Proxies do not count, because they come
-// and go.
+// survives the loss of any minority. Proxies do not count, because they may
+// leave at any time.
 func (d *Distribution) Spread(ctx context.Context, digest journal.Digest, wasm []byte) error {
 	others := d.members.Others()
 	var to []sharding.NodeID
@@ -75,7 +75,7 @@ func (d *Distribution) Spread(ctx context.Context, digest journal.Digest, wasm [
 // tally is the result of calls to several nodes.
 type tally struct {
 	succeeded int
-	err       error // joined
+	err       error // joined errors of the calls
 }
 
 // each calls nodes concurrently and waits for all.
@@ -133,7 +133,8 @@ func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder
 
 // ToRun is Module for a module that is run on entities before it serves them,
 // or alongside the serving module. It fails if this node requires signatures
-// and does not trust the module's. For modules that serve, Types checks that.
+// and does not trust the module's. (For serving modules, Types checks the
+// signature.)
 func (d *Distribution) ToRun(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*guest.Module, error) {
 	if err := d.checkSignatureHere(ctx, digest); err != nil {
 		return nil, err
@@ -153,7 +154,7 @@ func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Dig
 	done := d.each(d.members.Others(), func(node sharding.NodeID) error {
 		err := d.peers.Prepare(ctx, node, peer.Digest(digest), d.self)
 		if err != nil && !d.peers.IsAlive(node) {
-			return nil // it failed meanwhile
+			return nil // the node has failed meanwhile
 		}
 		return err
 	})
@@ -174,13 +175,13 @@ func (d *Distribution) PrepareToRun(ctx context.Context, digest journal.Digest) 
 	return d.PrepareEverywhere(ctx, digest)
 }
 
-// ServedEverywhere returns when every other reachable node serves the bindings up
-// to the revision.
+// ServedEverywhere returns when every other reachable node serves the
+// activations up to the revision.
 func (d *Distribution) ServedEverywhere(ctx context.Context, revision uint64) error {
 	done := d.each(d.members.Others(), func(node sharding.NodeID) error {
 		err := d.peers.AwaitActivations(ctx, node, revision)
 		if err != nil && !d.peers.IsAlive(node) {
-			return nil // it failed meanwhile
+			return nil // the node has failed meanwhile
 		}
 		return err
 	})

@@ -11,7 +11,7 @@ import (
 const (
 	// maxFollowers bounds the followers of a node.
 	maxFollowers = 64
-	// batchLines and batchBytes bound what one Read returns.
+	// batchLines and batchBytes bound the result of one Read.
 	batchLines = 256
 	batchBytes = 64 << 10
 )

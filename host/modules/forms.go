@@ -9,9 +9,9 @@ import (
 )
 
 // inputsOf returns the commands and queries that a type accepts, by its
-// manifest. A schema that does not compile is ignored and reported to unread.
-// Such schemas exist because earlier releases stored any schema, and because a
-// valid schema need not be enforceable by nodes.
+// manifest. A schema that does not compile is ignored and passed to unread.
+// Such schemas exist because earlier releases stored any schema, and because
+// nodes cannot enforce every valid schema.
 func inputsOf(m *manifest.Manifest, about *manifest.EntityType, unread func(name string, err error)) entity.TypeInputs {
 	in := entity.TypeInputs{Commands: names(about.Commands), Queries: names(about.Queries)}
 	if about.Encoding != manifest.JSON {
@@ -64,7 +64,7 @@ func (t *Types) inputs(m *manifest.Manifest, about *manifest.EntityType) entity.
 type inputSettings struct {
 	types   *Types
 	name    string
-	checked bool // by the manifest
+	checked bool // whether the manifest requires checks
 }
 
 // Values returns the settings as the content of a frame.

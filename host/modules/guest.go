@@ -20,7 +20,7 @@ import (
 type moduleGuest struct {
 	*guest.Instance
 	faults *faultCounts
-	fuel   int64 // the budget that was set last; 0 is the engine's
+	fuel   int64 // budget that was set last; 0 is the engine's default
 
 	lines  *GuestLines
 	module journal.Digest
@@ -67,7 +67,7 @@ func (g *moduleGuest) env(env entity.Env) guest.Env {
 }
 
 func (g *moduleGuest) Load(typeIndex uint32, handle uint64, frames []byte) (bool, error) {
-	if g.about.ID == "" { // the first guest call began before the guest existed
+	if g.about.ID == "" { // the guest did not exist when the first call began
 		frames := abi.NewReader(frames)
 		if f, ok, err := frames.Next(); ok && err == nil && f.Kind == abi.InEntityID {
 			g.about.ID = string(f.Body)
@@ -105,7 +105,8 @@ func (g *moduleGuest) Handle(handle uint64, frames []byte, env entity.Env) ([]by
 }
 
 // offer queues a command for the shadow module, which decides it outside of the
-// executors. An aborted call is not offered, because it proves nothing.
+// executors. It does not offer an aborted call, because the comparison would
+// show nothing.
 func (g *moduleGuest) offer(w *trial.Watch, frames, out []byte, env entity.Env, err error) {
 	if errors.Is(err, guest.ErrDeadline) || errors.Is(err, guest.ErrInterrupted) {
 		return

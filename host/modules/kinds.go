@@ -20,9 +20,9 @@ import (
 // concurrent change.
 const replaceTries = 4
 
-// replace makes the module serve instead of the current one, once it is known
-// to be compatible with the stored entities. The command names the revision
-// that was checked, so that a concurrent change makes it fail.
+// replace activates the module instead of the current one, once it is known to
+// be compatible with the stored entities. The command names the revision that
+// was checked, so that it fails after a concurrent change.
 func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (Activated, error) {
 	for try := 1; ; try++ {
 		if err := s.metadata.CatchUp(ctx); err != nil {
@@ -79,13 +79,13 @@ func refusedError(err error) error {
 		return &status.RefusedError{Reason: err.Error()}
 	}
 	if errors.Is(err, meta.ErrUnknownModule) {
-		return request.ErrUnknownModule // it was removed meanwhile
+		return request.ErrUnknownModule // the module was removed meanwhile
 	}
 	return err
 }
 
-// order returns the command that replaces the binding b. b is the zero Binding
-// if nothing serves the type.
+// order returns the command that replaces the activation b. b is the zero
+// Activation if no module serves the type.
 func order(view *meta.View, b meta.Activation, a Activation) []byte {
 	digest, at := meta.Digest(a.Digest), time.Now().UnixNano()
 	switch {
@@ -100,17 +100,18 @@ func order(view *meta.View, b meta.Activation, a Activation) []byte {
 	}
 }
 
-// kinds are the types that the module declares with a different kind or
-// encoding than the serving module. It would misread the last event of an
-// entity as a state, a state as an event, or payloads that are not JSON. It may
-// serve such a type only if the type has no entities.
+// kinds lists the types that the module declares with a different kind or
+// encoding than the serving module. The module would misread the last event of
+// an entity as a state, a state as an event, or payloads that are not JSON. It
+// may serve such a type only if the type has no entities.
 type kinds struct {
 	writePauses
 	module *guest.Module
 	others []otherKind
 }
 
-// otherKind is one of these types.
+// otherKind is a type that the module declares with a different kind or
+// encoding.
 type otherKind struct {
 	meta.Activation
 	was, next *manifest.EntityType
@@ -140,9 +141,9 @@ func (k *kinds) look(ctx context.Context, b meta.Activation, entities storedEnti
 	return nil
 }
 
-// lookAgain pauses the writes of these types and checks them again, because an
-// entity may have been created after the first check. Binding over the checked
-// revision ends the pauses.
+// lookAgain pauses the writes of the types that look recorded, and checks them
+// again, because an entity may have been created after the first check.
+// Activating the module over the checked revision ends the pauses.
 func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
 	if view.ClusterVersion() < sharding.VersionWritePauses {
 		return nil
@@ -162,8 +163,8 @@ func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
 	return nil
 }
 
-// empty returns an error if the type has entities, judged by the logs of all
-// shards once they have reached fence.
+// empty returns an error if the type has entities. The logs of all shards
+// decide, once they have reached fence.
 func (o *otherKind) empty(ctx context.Context, fence uint64) error {
 	found, err := o.entities.HasEntities(ctx, o.EntityType, fence)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxLines and maxBytes bound what a node keeps. The oldest lines are
-	// overwritten.
+	// maxLines and maxBytes bound the lines that a node keeps. The oldest ones
+	// are overwritten.
 	maxLines = 4096
 	maxBytes = 1 << 20
 	// maxTypes bounds the types whose lines are kept.
@@ -79,12 +79,12 @@ type source struct {
 // entry is a kept line; id and text are in GuestLines.text.
 type entry struct {
 	of       *source
-	number   uint64 // among the lines of its type
+	number   uint64 // number among the lines of the type
 	at       int64
 	module   journal.Digest
 	level    LineLevel
 	start    int
-	id, text int // bytes
+	id, text int // lengths in bytes
 }
 
 // Add stores a line of an entity, or only counts it if its type exceeds the

@@ -10,12 +10,12 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Type is what the server needs to know about an entity type.
+// Type describes an entity type for the server.
 type Type struct {
 	Encoding request.Encoding
 	Module   journal.Digest // the serving module
-	Revision uint64         // of the binding
-	Limits   Limits         // of the type
+	Revision uint64         // revision of the activation
+	Limits   Limits         // limits of the type
 	ForcedBy string         // principal that forced the activation although the module is incompatible with stored entities; empty if it was not forced
 	// Sends and AcceptsFrom are the types to which its entities may send and from
 	// which they accept messages, as abi.MatchesType interprets them.
@@ -30,16 +30,16 @@ type Type struct {
 // limit.
 type Limits struct {
 	CommandFuel, QueryFuel            int64 // units of fuel
-	MaxEvents, EventBytes, ReplyBytes int64 // per command, bytes per event, bytes per reply
-	MemoryBytes, TypeMemoryBytes      int64 // of an instance, of all instances on a node
-	RatePerSecond                     int64 // commands on a node
-	FuelPerSecond, BytesPerSecond     int64 // on a node: units of fuel, bytes of records
+	MaxEvents, EventBytes, ReplyBytes int64 // events per command, bytes per event, bytes per reply
+	MemoryBytes, TypeMemoryBytes      int64 // bytes of one instance, of all instances on a node
+	RatePerSecond                     int64 // commands per second on a node
+	FuelPerSecond, BytesPerSecond     int64 // on a node: units of fuel per second, bytes of records per second
 }
 
 // Quotas limit uploads.
 type Quotas struct {
 	Used, Limit Amounts
-	Retention   time.Duration // how long unneeded modules stay; 0: forever
+	Retention   time.Duration // how long unneeded modules are kept; 0 means forever
 }
 
 // Amounts count modules of the cluster.
@@ -54,10 +54,10 @@ type Amounts struct {
 // Upload is a module to be uploaded.
 type Upload struct {
 	Wasm      []byte
-	Signature []byte // of the module; may be empty
+	Signature []byte // signature of the module; may be empty
 	By        string // the uploading subject; empty if the node does not authenticate
-	// Resign checks whether the uploader may replace the existing signature of a
-	// module with these types. nil permits it.
+	// Resign checks whether the uploader may replace the existing signature of
+	// a module, which serves these types. nil permits it.
 	Resign func(ctx context.Context, entityTypes []string) error
 }
 
@@ -69,7 +69,7 @@ type Module struct {
 	SizeBytes   int64
 	UploadedAt  time.Time
 	EntityTypes []string
-	Manifest    json.RawMessage   // as the module provides it
+	Manifest    json.RawMessage   // manifest exactly as the module returns it
 	Owners      map[string]string // owners of its served types
 	// Verified holds the verification results, by served type.
 	Verified map[string]VerifyResult
@@ -81,16 +81,17 @@ type Module struct {
 	UnusedSince time.Time
 }
 
-// ServedPart is what a module does for an entity type that another module
-// serves: it is rolled out, or it decides a share of the commands as a shadow.
+// ServedPart describes a module's role for an entity type that another module
+// serves: either it is rolled out to a part of the type's entities, or it
+// decides a share of the commands as a shadow.
 type ServedPart struct {
 	EntityType string
 	Rollout    *meta.Rollout // nil: the module is a shadow
 	Share      uint32        // share of the commands it decides as a shadow
 }
 
-// PartsOf returns the parts of a module with the given entity types, in their
-// order.
+// PartsOf returns the parts that a module serves of the given entity types, in
+// their order.
 func PartsOf(view *meta.View, digest meta.Digest, entityTypes []string) (out []ServedPart) {
 	for _, name := range entityTypes {
 		b, _ := view.Activation(name)

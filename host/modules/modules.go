@@ -27,9 +27,9 @@ type disk interface {
 	ReadOnly() bool
 }
 
-// executors use what is active and set. No method may block.
+// executors use the active modules and the settings. No method may block.
 type executors interface {
-	// ActivationsChanged is called when newer bindings are served.
+	// ActivationsChanged is called when newer activations are served.
 	ActivationsChanged()
 	// IdleTimesChanged is called when settings of types have changed.
 	IdleTimesChanged()
@@ -37,7 +37,8 @@ type executors interface {
 
 // shardsChecker checks the entities of all shards.
 type shardsChecker interface {
-	// Touched runs a compatibility check.
+	// Touched checks all shards for entities that modules other than
+	// q.ExcludeWrittenBy have written and that the module cannot read.
 	Touched(ctx context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error)
 }
 
@@ -46,12 +47,12 @@ type Options struct {
 	Self     sharding.NodeID
 	Shards   uint32 // data shards
 	Engine   *guest.Engine
-	Files    *guest.Registry // of this node
+	Files    *guest.Registry // modules on this node
 	Metadata *cluster.Metadata
 	Peers    *peer.Peers
 	Members  members
 	Disk     disk
-	CaughtUp *atomic.Bool   // with the metadata that the cluster had at the start
+	CaughtUp *atomic.Bool   // the metadata has caught up with the cluster's state at the start of this node
 	Trust    *signing.Trust // the signatures that this node trusts
 	Lines    *GuestLines    // receives what guests write
 	Logger   *slog.Logger
@@ -85,8 +86,8 @@ func New(o Options) *Modules {
 	return m
 }
 
-// SetShards sets what checks entities in all shards. It must be called before
-// Run.
+// SetShards sets the checker of the entities in all shards. It must be called
+// before Run.
 func (m *Modules) SetShards(s shardsChecker) { m.Service.shards = s }
 
 // SetExecutors sets the executors, which are notified of changes. It must be

@@ -48,7 +48,7 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 	}
 }
 
-// ownersOf compares the owners of types with that of one type.
+// ownersOf tells whether other types have the same owner as one type.
 type ownersOf struct {
 	types *Types
 	to    string
@@ -59,9 +59,9 @@ func (o ownersOf) IsForeign(entityType string) bool {
 	return o.types.metadata.View().IsForeign(o.to, entityType)
 }
 
-// checkOwner checks whether the module may serve b's type, which is entityType. The
-// returned function adds the resulting owner to the command that binds the
-// module.
+// checkOwner checks whether the module may serve b's type, which is entityType.
+// The returned function adds the resulting owner to the command that activates
+// the module.
 func checkOwner(ctx context.Context, view *meta.View, b meta.Activation, entityType string, digest journal.Digest, by approver) (func([]byte) []byte, error) {
 	o, err := ownership(ctx, view, b, entityType, digest, by)
 	return func(command []byte) []byte {

@@ -52,8 +52,8 @@ func (p *profiles) change(entityType string, to *guest.Profile) error {
 	return nil
 }
 
-// Profile samples, for the given duration, where the guests of executors spend
-// their fuel for entities of a type. It fails if ctx ends before.
+// Profile samples where the guests of executors spend their fuel for entities
+// of a type. It lasts for the given duration, and fails if ctx ends earlier.
 func (t *Types) Profile(ctx context.Context, entityType string, long time.Duration) ([]GuestStack, error) {
 	p := guest.NewProfile(rand.Uint64())
 	if err := t.profiles.change(entityType, p); err != nil {

@@ -22,28 +22,28 @@ import (
 // other module's snapshots. That is proved by comparing both modules on every
 // such entity, twice: first while commands run, for as long as it takes, and
 // then for what has changed since, while the type is write-paused. The second
-// result is recorded in the metadata under the serving revision, and a binding
-// over that revision takes the list of readable modules from it. Without that
-// record the new module loads none of these snapshots, and the entities fail
-// with request.ErrCompacted; no data is lost.
+// result is recorded in the metadata under the serving revision, and an
+// activation over that revision takes the list of readable modules from it.
+// Without that record the new module loads none of these snapshots, and the
+// entities fail with request.ErrCompacted; no data is lost.
 
-// shownProofs is how many entities an error names.
+// shownProofs is the maximum number of entities that an error names.
 const shownProofs = 16
 
-// proof proves and records whose snapshots a module can load when it replaces
-// the module that serves a type.
+// proof proves and records whose snapshots a module can load if it replaces the
+// serving module of a type.
 type proof struct {
 	*Service
 	b      meta.Activation
 	digest journal.Digest
-	accept bool // differing states are intended
+	accept bool // accept differing states as intended
 	force  bool // activate the module even without a proof
 	by     string
 	warn   func(string)
 	always bool // record the result even if it lists no snapshots
 
 	needed    bool // the second comparison must be made
-	snapshots bool // the module is to load all snapshots of the serving module
+	snapshots bool // the module is meant to load all snapshots of the serving module
 	forcedBy  string
 }
 
@@ -124,7 +124,7 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.CheckCompa
 		switch {
 		case refused == nil:
 			return found, nil
-		case p.snapshots: // entities with all their events are replayed from these
+		case p.snapshots: // also compare entities with all their events, starting from these snapshots
 			p.snapshots = false
 		case !p.force:
 			return nil, refused
@@ -144,8 +144,8 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.CheckCompa
 	}
 }
 
-// refusal returns the reason to reject the module, or nil if it reads the
-// states of all compared entities.
+// refusal returns the reason to reject the module, or nil if the module reads
+// the states of all compared entities.
 func (p *proof) refusal(found *modulev1.CheckCompatibilityResponse) *status.RefusedError {
 	about := map[string]string{"entityType": p.b.EntityType}
 	refuse := func(name, format string, args ...any) *status.RefusedError {
@@ -174,7 +174,7 @@ func (p *proof) refusal(found *modulev1.CheckCompatibilityResponse) *status.Refu
 	return nil
 }
 
-// proofs are the proofs of types that go together.
+// proofs are the proofs of types whose activations change together.
 type proofs []*proof
 
 // proveAll makes the first comparison for each type.
@@ -192,7 +192,8 @@ func (s *Service) proveAll(ctx context.Context, going []meta.Activation, m *gues
 	return all, nil
 }
 
-// last makes the second comparison for each type. It returns who forced one.
+// last makes the second comparison for each type. If a module was activated
+// without a proof, it returns the principal that forced this.
 func (all proofs) last(ctx context.Context, h *writePauses, view *meta.View) (forcedBy string, err error) {
 	for _, p := range all {
 		by, err := p.last(ctx, h, view)
@@ -205,7 +206,8 @@ func (all proofs) last(ctx context.Context, h *writePauses, view *meta.View) (fo
 }
 
 // last makes the second comparison, while the type is write-paused, and records
-// the result. It returns who forced the module without a proof.
+// the result. If the module is activated without a proof, it returns the
+// principal that forced this.
 func (p *proof) last(ctx context.Context, h *writePauses, view *meta.View) (forcedBy string, err error) {
 	holdable := view.ClusterVersion() >= sharding.VersionWritePauses && !p.b.Rollout.IsActive() || view.ClusterVersion() >= sharding.VersionSnapshotProofs
 	if !p.needed || !holdable {

@@ -14,25 +14,27 @@ const (
 	maxRefusals = 1024
 )
 
-// refusals remembers modules that were rejected for their content. To find that
-// out can cost a compilation of a minute, and only one runs at a time, so a
-// module that is uploaded again is rejected at once for an hour. The list is in
-// memory only, so it is empty after an upgrade to a release that accepts the
+// refusals remembers modules that were rejected for their content. A rejection
+// can cost a compilation of a minute, and only one runs at a time, so for an
+// hour such a module is rejected at once if it is uploaded again. The list is
+// in memory only, so it is empty after an upgrade to a release that accepts the
 // module. It is safe for concurrent use.
 type refusals struct {
 	mu    sync.Mutex
 	by    map[journal.Digest]*list.Element
-	order list.List // of *refusal, oldest first
+	order list.List // list of *refusal, oldest first
 }
 
-// refusal is why a module was rejected and until when it is not tried again.
+// refusal says why a module was rejected, and until when it is rejected at
+// once.
 type refusal struct {
 	digest journal.Digest
 	reason string
 	until  time.Time
 }
 
-// find returns why a module was recently rejected, if it was.
+// find returns why a module was recently rejected. refused is false if it was
+// not.
 func (r *refusals) find(digest journal.Digest, now time.Time) (reason string, refused bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 
 // Rollback reverts an activation, for all types that switched from the one
 // module to the other. It prepares the previous module like a module that is
-// activated. Then t.Check checks what it will read, and all the types switch
-// back at once.
+// activated. Then t.Check checks the entities that it will read, and all the
+// types switch back at once.
 func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	entityType, revision := t.EntityType, t.Revision
 	if err := s.metadata.CatchUp(ctx); err != nil {
@@ -92,11 +92,12 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	return now, refusedError(err)
 }
 
-// lastLook checks types that are about to go back twice: first all that was
-// written, while writes continue, and then, while the types are write-paused,
-// what was written since. Without the pause, an entity written after the last
-// check would be read unchecked. A type whose first check is forced is not
-// paused. forcedBy is who forced one.
+// lastLook checks the entities of types that are about to switch back. The
+// first check covers all entities and runs while writes continue. The second
+// one runs while the types are write-paused and covers the entities written
+// since, because otherwise the previous module would read them unchecked. A
+// type whose first check was forced is not paused; forcedBy is the principal
+// that forced it.
 func (h *writePauses) lastLook(ctx context.Context, digest journal.Digest, going []meta.Activation, check func(context.Context, RollbackType) (string, error)) (forcedBy string, err error) {
 	if check == nil {
 		return "", nil
@@ -150,8 +151,8 @@ func takeBackable(ctx context.Context, kept *kinds, going []meta.Activation, t T
 	return nil
 }
 
-// together returns the bindings of the other types that go back with b: those
-// with the same serving module and the same previous module.
+// together returns the activations of the other types that switch back with b:
+// those with the same serving module and the same previous module.
 func together(view *meta.View, b meta.Activation) (out []meta.Activation) {
 	for _, o := range view.Activations() {
 		if o.EntityType != b.EntityType && o.Digest == b.Digest && len(o.History) > 0 && o.History[len(o.History)-1].Digest == b.History[len(b.History)-1].Digest {
@@ -161,8 +162,8 @@ func together(view *meta.View, b meta.Activation) (out []meta.Activation) {
 	return out
 }
 
-// before returns the modules whose events the module that b goes back to knows:
-// itself, and modules that served before it but not since.
+// before returns the modules whose events the previous module of b knows:
+// itself, and modules that served before it but not after it.
 func before(b meta.Activation) (out []journal.Digest) {
 	to := b.History[len(b.History)-1]
 	since := map[meta.Digest]bool{b.Digest: true}
@@ -180,7 +181,7 @@ func before(b meta.Activation) (out []journal.Digest) {
 	return out
 }
 
-// back returns the module that serves the type after the revision was reverted.
+// back returns the module that serves the type once the revision is reverted.
 func back(b meta.Activation, revision uint64) journal.Digest {
 	if n := len(b.History); n > 0 && b.TookBack != revision {
 		return journal.Digest(b.History[n-1].Digest)
@@ -188,38 +189,38 @@ func back(b meta.Activation, revision uint64) journal.Digest {
 	return journal.Digest(b.Digest)
 }
 
-// TakeBack requests that the previous module serves an entity type again.
+// TakeBack requests that the previous module of an entity type serves it again.
 type TakeBack struct {
 	EntityType string
-	Revision   uint64         // the reverted revision; 0: the serving one
+	Revision   uint64         // the revision to revert; 0 means the current one
 	By         string         // as in an Activation
 	Entities   storedEntities // as in an Activation
 	Approver   approver       // as in an Activation
-	// Check is called for each type that goes back, once every node has the
-	// module. It returns an error, or who forced the check. If it returns neither,
-	// it is called again while the type is write-paused. nil skips the check.
+	// Check is called for each type that switches back, once every node has the
+	// module. It returns an error, or the principal that forced the check. If
+	// it returns neither, it is called again while the type is write-paused.
+	// nil skips the check.
 	Check func(ctx context.Context, t RollbackType) (forcedBy string, err error)
 	Truncated
 }
 
 // Rollback is the result of a rollback.
 type Rollback struct {
-	Digest   journal.Digest // of the serving module
-	Revision uint64         // of the binding
-	Types    []string       // all types that went back, sorted
+	Digest   journal.Digest // the module that serves now
+	Revision uint64         // revision of the new activation
+	Types    []string       // all types that switched back, sorted
 }
 
-// RollbackType is a type that goes back to its previous module.
+// RollbackType is a type that switches back to its previous module.
 type RollbackType struct {
 	Name   string
-	Digest journal.Digest // of the previous module
-	// Before are the modules whose events it knows: itself, and modules that served
-	// before it but not since.
+	Digest journal.Digest // the previous module
+	// Before lists the modules whose events the previous module knows: itself,
+	// and modules that served before it but not after it.
 	Before []journal.Digest
 	// First is the part of the type that the current module served first; zero
 	// means all.
 	First meta.Part
-	// Fence is the revision of the write pause, once a first check has passed; 0
-	// before.
+	// Fence is the revision of the write pause. It is 0 during the first check.
 	Fence uint64
 }

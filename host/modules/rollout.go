@@ -20,20 +20,20 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Rollouts let modules serve a part of their types. A caller records the
-// intended state in the metadata. The node that leads the metadata shard moves
-// entities back and makes further steps, so that a rollout continues if a node
-// stops.
+// Rollouts let modules serve a part of the entities of their types. A caller
+// records the intended state in the metadata. The runner on the node that leads
+// the metadata shard moves entities back and makes further steps, so that a
+// rollout continues if a node stops.
 //
 // An abort must not leave entities that the older module cannot read, so it has
 // two stages. In the state aborting, the newer module still serves its part,
-// and the runner checks with the older module what the newer one has written.
-// In the state held, the part is write-paused while the runner checks what was
-// written since. Then the entities go back to the older module, except those on
-// which it fails. If there are any, they stay with the newer module, and the
-// rollout ends in the state aborted. If a check cannot be completed in the
-// state held, the rollout returns to aborting, so that commands do not wait. A
-// forced abort skips the checks.
+// and the runner checks with the older module the entities that the newer one
+// has written. In the state held, the part is write-paused while the runner
+// checks the entities written since. Then the entities return to the older
+// module, except those on which it fails. If there are any, they stay with the
+// newer module, and the rollout ends in the state aborted. If a check cannot be
+// completed in the state held, the rollout returns to aborting, so that
+// commands do not wait. A forced abort skips the checks.
 type Rollouts struct {
 	*Service
 	now func() time.Time
@@ -62,7 +62,8 @@ func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
 		if err != nil {
 			return err
 		}
-		// Check this before the module runs on any entity: see Allow.
+		// Check the owners before the module runs on any entity, because it
+		// sees the entities it runs on.
 		for _, g := range going {
 			if _, err := ownership(ctx, view, g, g.EntityType, b.Digest, b.Approver); err != nil {
 				return err
@@ -123,8 +124,9 @@ func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error 
 	}
 }
 
-// begins returns the bindings that go together when the module begins to serve
-// a part of a type: all types that it has and that the same module serves.
+// begins returns the activations that change together when the module begins to
+// serve a part of a type: those of all types that the module declares and that
+// the same module serves now.
 func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.Activation, err error) {
 	b, bound := view.Activation(entityType)
 	digest := meta.Digest(m.Digest())
@@ -151,7 +153,7 @@ func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.A
 	return going, nil
 }
 
-// sharing returns the bindings of the types that share b's rollout, by name.
+// sharing returns the activations of the types that share b's rollout, by name.
 func sharing(view *meta.View, b meta.Activation) (going []meta.Activation) {
 	for _, name := range b.Rollout.Types {
 		if o, _ := view.Activation(name); o.Rollout != nil && o.Rollout.Digest == b.Rollout.Digest {
@@ -161,8 +163,9 @@ func sharing(view *meta.View, b meta.Activation) (going []meta.Activation) {
 	return going
 }
 
-// alike returns an error if the module declares a type differently from the
-// module that serves it, because its entities could not go back.
+// alike returns an error if the module declares a type differently than the
+// serving module does, because the type's entities could not return to that
+// module.
 func (s *Service) alike(ctx context.Context, b meta.Activation, m *guest.Module) error {
 	older, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
@@ -202,8 +205,8 @@ func matchingRollout(going []meta.Activation, b RolloutBegin) (revision uint64, 
 	return revision, true
 }
 
-// begin returns the first rollout state of one of the types that go together,
-// or the state with a larger part if a rollout is active.
+// begin returns the first rollout state of one of the types that change
+// together, or the state with a larger part if a rollout is active.
 func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Activation, g meta.Activation, m *guest.Module, b RolloutBegin) (p meta.PutRollout, err error) {
 	next := meta.Rollout{Digest: meta.Digest(b.Digest), State: meta.RolloutRunning, Part: b.Part, First: b.Part, Types: typesOf(going)}
 	next.Steps, next.Pause, next.Rules = b.Steps, int64(b.Pause), b.Rules
@@ -307,7 +310,7 @@ func (r *Rollouts) state(entityType string) (RolloutState, error) {
 }
 
 // Change carries out the order and returns the resulting state. For an abort,
-// it waits until the entities have gone back.
+// it waits until the entities have returned to the older module.
 func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, error) {
 	err := r.again(ctx, func(view *meta.View) (err error) {
 		b, bound := view.Activation(o.EntityType)
@@ -332,10 +335,10 @@ func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, er
 			}
 		}
 		if len(puts) == 0 {
-			return nil // it is already as requested
+			return nil // the rollout is already in the requested state
 		}
 		kind, held := meta.ChangeKind(""), writePauses{Service: r.Service}
-		if !b.Rollout.IsServing() { // an abort, which needs no module
+		if !b.Rollout.IsServing() { // abort, which needs no module
 			if _, _, err := r.repeat(ctx, by(view, o.By, r.puts(meta.ChangeAbort, puts))); err != nil {
 				return err
 			}
@@ -367,8 +370,8 @@ func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, er
 	return r.state(o.EntityType)
 }
 
-// proveRest compares the entities that the newer module does not serve yet,
-// before it serves more of them.
+// proveRest compares the entities that the older module still serves, before
+// the newer module serves more of them.
 func (r *Rollouts) proveRest(ctx context.Context, going []meta.Activation, force bool, by string) (proofs, error) {
 	m, err := r.modules.ToRun(ctx, journal.Digest(going[0].Rollout.Digest), "")
 	if err != nil {
@@ -377,8 +380,8 @@ func (r *Rollouts) proveRest(ctx context.Context, going []meta.Activation, force
 	return r.proveAll(ctx, going, m, Truncated{Prove: true, Accept: going[0].Rollout.Accept, Force: force}, by)
 }
 
-// over handles an order for a type that one module serves: it was carried out
-// before, or there is nothing to do.
+// over handles an order for a type that has no rollout. It returns nil if the
+// last rollout ended as the order requests, and an error otherwise.
 func over(b meta.Activation, action modulev1.ChangeRolloutRequest_Action) error {
 	log := b.ChangeLog()
 	last := log[len(log)-1].Kind
@@ -391,8 +394,8 @@ func over(b meta.Activation, action modulev1.ChangeRolloutRequest_Action) error 
 	return nil
 }
 
-// applyOrder returns what an order makes of one type's rollout. change is false if
-// it is so already.
+// applyOrder returns the rollout of one type after an order. change is false if
+// the order changes nothing.
 func applyOrder(g meta.Activation, o RolloutOrder) (p meta.PutRollout, change bool, err error) {
 	next := *g.Rollout
 	next.By, next.Note = o.By, ""
@@ -439,7 +442,8 @@ func refuseIf(goesBack bool, g meta.Activation) error {
 	return nil
 }
 
-// back waits until the entities of a type have gone back, or some must stay.
+// back waits until the entities of a type have returned to the older module, or
+// until the abort has ended with entities that must stay.
 func (r *Rollouts) back(ctx context.Context, entityType string) (RolloutState, error) {
 	for {
 		changed := r.metadata.Changed()
@@ -466,6 +470,6 @@ func refusedRollout(format string, args ...any) error {
 	return &status.RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// ErrRolloutGoesOn: the call's deadline passed before the entities had gone
-// back.
+// ErrRolloutGoesOn: the call's deadline passed before the entities had returned
+// to the older module.
 var ErrRolloutGoesOn = status.New(connect.CodeDeadlineExceeded, "the entities are still returning to the old module; 'hostd module rollout TYPE' shows the progress")

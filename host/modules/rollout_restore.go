@@ -9,12 +9,12 @@ import (
 )
 
 // Restore begins the rollout that a type had in another cluster, with the same
-// part and the same entities that stay, and returns it as stored here; nil if
-// nothing is left of it. It does not proceed automatically: an active rollout
-// is restored as paused. A type that already has a rollout keeps it. Restore
-// returns once every node that is up serves the type accordingly. proved are
-// the modules whose snapshots its module was proved to read in the other
-// cluster.
+// part and the same entities that stay, and returns it as stored here; it
+// returns nil if nothing is left of the rollout. It does not proceed
+// automatically: an active rollout is restored as paused. A type that already
+// has a rollout keeps it. Restore returns once every node that is up serves the
+// type accordingly. proved are the modules whose snapshots its module was
+// proved to read in the other cluster.
 func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Rollout, proved []meta.Digest) (*meta.Rollout, error) {
 	next, kind, left := restoreRollout(was)
 	if !left {

@@ -11,8 +11,8 @@ import (
 )
 
 // TestRestoredRolloutIsAccepted checks that the metadata accepts a restored
-// rollout in whatever state it was in the other cluster, that no entity goes
-// back to the older module, and that no step is due.
+// rollout whatever its state was in the other cluster, that no entity returns
+// to the older module, and that no step is due.
 func TestRestoredRolloutIsAccepted(t *testing.T) {
 	older, newer := meta.Digest{1}, meta.Digest{2}
 	part, stay := meta.Part{Share: 3000, Prefix: "x"}, []string{"a", "b"}

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// idlePause is the interval of checks whether this node leads.
+	// idlePause is how often a node checks whether it leads the metadata shard.
 	idlePause = time.Second
 	// advanceTime bounds one attempt to advance a rollout, and lookTime the check
 	// of one shard.
@@ -31,7 +31,7 @@ const (
 	maxRetry = 30 * time.Second
 )
 
-// retry is when a rollout that could not be advanced is tried again.
+// retry says when a rollout that could not be advanced is tried again.
 type retry struct {
 	at    time.Time
 	pause time.Duration
@@ -88,8 +88,8 @@ func (r *Rollouts) pass(ctx context.Context) {
 	})
 }
 
-// due reports whether a type's rollout needs work now. For rollouts that go
-// together, only the first type returns true.
+// due reports whether a type's rollout needs work now. If several types share a
+// rollout, it returns true only for the first of them.
 func (r *Rollouts) due(view *meta.View, b meta.Activation) bool {
 	w := b.Rollout
 	if w == nil || sharing(view, b)[0].EntityType != b.EntityType || r.now().Before(r.late[b.EntityType].at) {
@@ -134,7 +134,7 @@ func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Activati
 	})
 }
 
-// watch aborts rollouts that go together if one of their rules is broken. It
+// watch aborts a rollout that types share if one of its rules is broken. It
 // runs before each step.
 func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Activation) (aborts bool, err error) {
 	of := going[0]
@@ -148,7 +148,7 @@ func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Acti
 	if by == nil {
 		return false, err
 	}
-	// Counts missing from other nodes cannot repair a broken rule.
+	// A broken rule stays broken, even if counts of other nodes are missing.
 	rule, why, fault := broken(going, by)
 	if fault != nil || why == "" {
 		return false, errors.Join(err, fault)
@@ -258,8 +258,8 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.A
 	})
 }
 
-// failing replays, with the older modules, the entities that the newer module
-// has written, once the logs of all shards have reached fence.
+// failing replays the entities that the newer module has written, with the
+// older modules, once the logs of all shards have reached fence.
 func (r *Rollouts) failing(ctx context.Context, going []meta.Activation, fence uint64) (map[string]*modulev1.CheckCompatibilityResponse, error) {
 	if fence > 0 {
 		if err := r.modules.ServedEverywhere(ctx, fence); err != nil {
@@ -288,10 +288,10 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Activation, fence u
 	return out, nil
 }
 
-// addTruncated adds the entities whose first events are gone and of which the
-// older module computes a different state than the newer one, or none. If
+// addTruncated adds the entities whose first events are gone and for which the
+// older module computes no state, or a different one than the newer module. If
 // writes are paused, it also records whose snapshots the older module reads for
-// the others.
+// the other entities.
 func (r *Rollouts) addTruncated(ctx context.Context, g meta.Activation, q CompatibilityQuery, found *modulev1.CheckCompatibilityResponse) error {
 	cut, err := r.shards.Touched(ctx, q)
 	if err != nil {
@@ -311,7 +311,7 @@ func (r *Rollouts) addTruncated(ctx context.Context, g meta.Activation, q Compat
 }
 
 // olderThan returns the modules whose events the serving module knows: itself,
-// and modules that served before it, except the newer one.
+// and modules that served before it, except the newer module of the rollout.
 func olderThan(b meta.Activation) []journal.Digest {
 	out := []journal.Digest{journal.Digest(b.Digest)}
 	for _, h := range b.History {
@@ -322,16 +322,16 @@ func olderThan(b meta.Activation) []journal.Digest {
 	return out
 }
 
-// following returns a rollout in its next state.
+// following returns the command part that puts a rollout into its next state.
 func following(g meta.Activation, state meta.RolloutState, note string) meta.PutRollout {
 	next := *g.Rollout
 	next.State, next.Note = state, note
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
 }
 
-// put stores the next states of the types that go together, in the name of the
-// principal that requested the rollout. It fails if there was a concurrent
-// change; the runner then checks again.
+// put stores the next states of the types that share a rollout, in the name of
+// the principal that requested it. It fails if there was a concurrent change;
+// the runner then checks again.
 func (r *Rollouts) put(ctx context.Context, view *meta.View, going []meta.Activation, kind meta.ChangeKind, next func(meta.Activation) meta.PutRollout) error {
 	puts := make([]meta.PutRollout, len(going))
 	for i, g := range going {

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestStepsAreDueAfterTheirPause checks that a step of a running rollout, and
-// only of that, is due after its pause, by the clock of the node that takes the
-// step.
+// TestStepsAreDueAfterTheirPause checks that a step is due after its pause, by
+// the clock of the node that takes the step, and only if the rollout is
+// running.
 func TestStepsAreDueAfterTheirPause(t *testing.T) {
 	now := time.Unix(1000, 7)
 	r := &Rollouts{now: func() time.Time { return now }}
@@ -20,7 +20,7 @@ func TestStepsAreDueAfterTheirPause(t *testing.T) {
 		goes  bool
 	}{
 		{meta.Rollout{State: meta.RolloutRunning, Steps: []uint32{500}, Pause: int64(pause)}, true},
-		{meta.Rollout{State: meta.RolloutRunning, Steps: []uint32{500}, Pause: int64(pause), DueAt: 5}, true}, // of the previous step
+		{meta.Rollout{State: meta.RolloutRunning, Steps: []uint32{500}, Pause: int64(pause), DueAt: 5}, true}, // time of the previous step
 		{meta.Rollout{State: meta.RolloutRunning, Pause: int64(pause), DueAt: 5}, false},
 		{meta.Rollout{State: meta.RolloutPaused, Steps: []uint32{500}, Pause: int64(pause), DueAt: 5}, false},
 		{meta.Rollout{State: meta.RolloutAborting, Steps: []uint32{500}, Pause: int64(pause)}, false},
@@ -78,14 +78,15 @@ func TestRepeatedBeginMatchesRollout(t *testing.T) {
 	}
 }
 
-// TestBrokenRuleNamesItsType checks that a rule broken by one of the types that go
-// together is broken for all, and that the reason names the type.
+// TestBrokenRuleNamesItsType checks that a rule that one of the types breaks
+// stops the rollout of all types that share it, and that the reason names the
+// type.
 func TestBrokenRuleNamesItsType(t *testing.T) {
 	r := &meta.Rollout{Rules: "rejections>100,faults>2"}
 	going := []meta.Activation{{EntityType: "one", Rollout: r}, {EntityType: "two", Rollout: r}}
 	by := map[string]*versions{"one": {newer: trial.Counts{Faults: 2}}, "two": {newer: trial.Counts{Faults: 2}}}
 	if rule, why, err := broken(going, by); why != "" || err != nil {
-		t.Error(rule, why, err) // the counts of types are not added up
+		t.Error(rule, why, err) // the counts of different types are not added
 	}
 	by["two"].newer.Faults++
 	if rule, why, err := broken(going, by); err != nil || rule.String() != "faults>2" || why[:5] != "two: " {
@@ -93,8 +94,8 @@ func TestBrokenRuleNamesItsType(t *testing.T) {
 	}
 }
 
-// TestServedPartIsFormattedInPercent checks that an error gives the part in
-// percent, and no prefix if there is none.
+// TestServedPartIsFormattedInPercent checks that an error names the part in
+// percent, and names no prefix if there is none.
 func TestServedPartIsFormattedInPercent(t *testing.T) {
 	for want, part := range map[string]meta.Part{
 		"50% of the entities":                              {Share: 5000},

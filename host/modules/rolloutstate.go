@@ -26,8 +26,8 @@ type RolloutBegin struct {
 	RolloutPlan
 	By string // who requested it, KIND:NAME
 	// Check checks whether the module is compatible with a type, once all types
-	// that go together are known. It returns an error, or who forced the check.
-	// nil skips it.
+	// that change together are known. It returns an error, or the principal
+	// that forced the check. nil skips it.
 	Check    func(ctx context.Context, entityType string) (forcedBy string, err error)
 	Approver approver // as in an Activation
 	Truncated
@@ -46,11 +46,12 @@ type RolloutOrder struct {
 type RolloutState struct {
 	EntityType string
 	Older      journal.Digest // module that serves the other entities
-	Revision   uint64         // of the binding
+	Revision   uint64         // revision of the activation
 	// Rollout is nil if one module serves all entities.
 	*meta.Rollout
 	Counts *RolloutCounts // nil if not known
-	// Aborted is how the last rollout ended, if an abort was the last change.
+	// Aborted describes the end of the last rollout, if the last change was an
+	// abort.
 	Aborted *meta.ActivationChange
 	Shadow  *ShadowReport // nil without a shadow module
 }

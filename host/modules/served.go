@@ -23,13 +23,13 @@ type Served struct {
 	API Type
 
 	bounds guest.InstanceOptions // memory limits
-	newer  *Served               // of Canary; nil if Canary has no Type
+	newer  *Served               // the Served of Canary; nil if Canary has no Type
 }
 
-// serve returns how a binding is served, and reuses the previous result if it is
-// unchanged. If the module of its rollout cannot be loaded, the entities
-// of the rollout's part are not served, and the result is returned together
-// with the error.
+// serve returns the Served of an activation, and reuses the previous one if
+// nothing has changed. If the module of its rollout cannot be loaded, the
+// entities of the rollout's part are not served, and serve returns the result
+// together with the error.
 func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Activation, was *Served) (*Served, error) {
 	if was != nil && was.Revision == b.Revision && was.WritesPaused == (b.PausedSince != 0) && was.Digest == journal.Digest(b.Digest) && (was.Canary != nil) == b.Rollout.IsServing() && (was.Canary == nil || was.newer != nil) {
 		return was, nil
@@ -68,8 +68,8 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Activation, w
 	return s, nil
 }
 
-// makeServed returns how a module serves b's type. It reuses was, or the newer one of
-// was, with a new revision, if everything else is equal.
+// makeServed returns the Served of b's type with the module of by. It reuses
+// was or was.newer, with a new revision, if everything else is equal.
 func (t *Types) makeServed(ctx context.Context, b meta.Activation, by meta.Bound, was *Served) (*Served, error) {
 	for _, s := range []*Served{was, was.canary()} {
 		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != Limits(b.Limits) || !slices.Equal(s.Snapshots.Modules, digests(by.Snapshots)) || !slices.Equal(s.Snapshots.IfTruncated, digests(by.Truncated)) {
@@ -88,11 +88,12 @@ func (t *Types) makeServed(ctx context.Context, b meta.Activation, by meta.Bound
 	return t.load(ctx, b, bounds)
 }
 
-// Newer returns how the newer module of a rollout serves its part of the type.
-// It is nil without a rollout, or if the module cannot be loaded.
+// Newer returns the Served of the newer module of a rollout, which serves a
+// part of the type. It is nil without a rollout, or if the module cannot be
+// loaded.
 func (s *Served) Newer() *Served { return s.newer }
 
-// canary returns the newer one, or nil.
+// canary returns the Served of the newer module, or nil.
 func (s *Served) canary() *Served {
 	if s == nil {
 		return nil
@@ -100,7 +101,7 @@ func (s *Served) canary() *Served {
 	return s.newer
 }
 
-// load compiles the module of a binding.
+// load compiles the module of an activation.
 func (t *Types) load(ctx context.Context, b meta.Activation, bounds guest.InstanceOptions) (*Served, error) {
 	m, err := t.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
@@ -148,7 +149,7 @@ func (t *Types) stateVersions(ctx context.Context, b *entity.Type) (map[journal.
 	out := map[journal.Digest]int{}
 	for _, digest := range slices.Concat(b.Snapshots.Modules, b.Snapshots.IfTruncated) {
 		if _, known := t.metadata.View().Module(meta.Digest(digest)); !known {
-			continue // it was removed by an earlier release, which did not keep such modules
+			continue // an earlier release removed the module, although its snapshots are still needed
 		}
 		m, err := t.modules.Module(ctx, digest, "")
 		if err != nil {
@@ -242,8 +243,8 @@ func (s *Served) boundMemory(m *guest.Module, b guest.InstanceOptions) {
 	}
 }
 
-// instanceRoom is a memory budget for instances that need at least so many
-// bytes.
+// instanceRoom is a memory budget for instances that need at least a given
+// number of bytes.
 type instanceRoom struct {
 	budget *guest.MemoryBudget
 	least  int64

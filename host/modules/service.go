@@ -21,8 +21,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Service stores the cluster's modules and binds entity types to them, on any
-// node. It is safe for concurrent use.
+// Service stores the cluster's modules and activates them for entity types, on
+// any node. It is safe for concurrent use.
 type Service struct {
 	engine   *guest.Engine
 	files    *guest.Registry
@@ -30,7 +30,7 @@ type Service struct {
 	types    *Types
 	metadata *cluster.Metadata
 	disk     disk
-	caughtUp *atomic.Bool // with the metadata that the cluster had at the start
+	caughtUp *atomic.Bool // the metadata has caught up with the cluster's state at the start of this node
 	refused  refusals
 	shards   shardsChecker // set before Run
 }
@@ -221,11 +221,12 @@ func startsWithin(ctx context.Context, m *guest.Module, l meta.Limits) error {
 	return g.Close()
 }
 
-// Activate binds the type to the module after every reachable node has compiled
-// it, and returns when all of these serve it. An unreachable node catches up
-// before it serves: a shard that it starts to lead knows the revision under
-// which its commands ran. If the module needs a proof and the caller lets the
-// cluster make it later, the activation is stored as a rollout instead.
+// Activate activates the module for the type after every reachable node has
+// compiled it, and returns when all these nodes serve it. An unreachable node
+// catches up before it serves: a shard that it starts to lead knows the
+// revision under which its commands ran. If the module needs a proof and the
+// caller lets the cluster make it later, the activation is stored as a rollout
+// instead.
 func (s *Service) Activate(ctx context.Context, a Activation) (Activated, error) {
 	if _, err := s.findModule(ctx, a.Digest); err != nil {
 		return Activated{}, err
@@ -265,11 +266,12 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 	if err != nil {
 		return 0, err
 	}
-	res, _, err := s.repeat(ctx, command) // for an unchanged binding, it returns the existing revision
+	res, _, err := s.repeat(ctx, command) // if nothing changes, it returns the existing revision
 	if err != nil {
 		return 0, err
 	}
-	// The binding was applied where it was decided, and maybe not here yet.
+	// The activation is applied on the metadata leader, and maybe not on this
+	// node yet.
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return 0, err
 	}
@@ -280,8 +282,8 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 }
 
 // awaitServed returns when this node and every other reachable node serve the
-// bindings up to the revision. This node may have applied a binding and still
-// serve the previous module, because it loads modules after that.
+// activations up to the revision. A node may have applied an activation and
+// still serve the previous module, because it loads the new one after that.
 func (s *Service) awaitServed(ctx context.Context, revision uint64) error {
 	if err := s.types.Await(ctx, revision); err != nil {
 		return err

@@ -63,12 +63,12 @@ const (
 
 // overrides are the settings of one entity type.
 type overrides struct {
-	idle      time.Duration // 0: not set; negative: never
+	idle      time.Duration // 0 if not set; negative means never
 	retention entity.RetentionOverride
 	suspended bool
-	timers    int    // 0: not set
+	timers    int    // 0 if not set
 	validate  string // "on", "off" or "" if not set
-	values    string // that guests read, encoded by abi.AppendSetting
+	values    string // values that guests read, encoded by abi.AppendSetting
 	shadow    trial.ShadowSetting
 }
 
@@ -294,10 +294,10 @@ func CheckShadow(view *meta.View, key, value string) error {
 	return nil
 }
 
-// CheckRoom returns an error if a value that guests read exceeds the room left
-// by the type's other values in the view. Two concurrent changes may pass
-// together and exceed it; then guests do not see the last ones in the order of
-// their names.
+// CheckRoom returns an error if a value that guests read does not fit next to
+// the type's other values. Two concurrent changes may both pass the check and
+// together exceed the limit; then guests do not see the last values in the
+// order of their names.
 func CheckRoom(view *meta.View, key, value string) error {
 	entityType, name, ok := TypeSetting(key)
 	if !ok || value == "" || !strings.HasPrefix(name, valuePrefix) {

@@ -16,9 +16,10 @@ import (
 // Shadows returns the watches of this node's shadow modules.
 func (t *Types) Shadows() *trial.Watches { return t.settings.Shadows }
 
-// Beside returns how a module would serve a type that this node serves, under
-// the type's limits. It fails if the module's signature is not trusted here, or
-// if the module declares a different kind or encoding than the serving one.
+// Beside returns a Served for a module that does not serve the type, with the
+// limits of the type that this node serves. It fails if this node does not
+// trust the module's signature, or if the module declares a different kind or
+// encoding than the serving module.
 func (t *Types) Beside(ctx context.Context, entityType string, digest journal.Digest) (*Served, *guest.Module, error) {
 	served := t.ServedType(entityType)
 	b, bound := t.metadata.View().Activation(entityType)

@@ -14,9 +14,8 @@ import (
 type viewer interface{ View() *meta.View }
 
 // ShardKeys maps entities to shards by the rules in the metadata. Rules never
-// change, so a learned rule is kept even while the metadata is behind because
-// its replica is being replaced. It is safe for concurrent use and does not
-// block.
+// change, so a node keeps the rules that it knows even while its replica of the
+// metadata is being replaced. It is safe for concurrent use and does not block.
 type ShardKeys struct {
 	shards   uint32
 	metadata viewer
@@ -55,7 +54,7 @@ func (k *ShardKeys) Prefix(entityType, idPrefix string) (sharding.ShardID, bool)
 	return rule.ShardOf(sharding.EntityID{Type: entityType, ID: idPrefix}, k.shards), true
 }
 
-// learn adds the rules of bound types.
+// learn adds the rules of the served types.
 func (k *ShardKeys) learn(view *meta.View) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -55,7 +55,7 @@ func fromPeer(err error) error {
 	return nil
 }
 
-// statement returns what the signature of a module signs.
+// statement returns the statement that the signature of a module signs.
 func statement(m meta.Module) signing.Statement {
 	return signing.Statement{Digest: m.Digest, Name: m.Name, Version: m.Version}
 }
@@ -94,8 +94,8 @@ func (d *Distribution) checkSignature(m meta.Module) error {
 	return nil
 }
 
-// checkSignatureHere is signed for a module in the metadata. It rejects a signature
-// only after this node has applied all committed metadata.
+// checkSignatureHere is checkSignature for a module in the metadata. It rejects
+// a signature only after this node has applied all committed metadata.
 func (d *Distribution) checkSignatureHere(ctx context.Context, digest journal.Digest) error {
 	if d.trust.Mode() == signing.Off {
 		return nil
@@ -112,8 +112,8 @@ func (d *Distribution) checkSignatureHere(ctx context.Context, digest journal.Di
 	return d.checkSignature(m)
 }
 
-// checkUpload rejects an upload before it is compiled if its signature cannot be
-// stored, or cannot be trusted whatever the module contains.
+// checkUpload rejects an upload before it is compiled if its signature cannot
+// be stored, or if no module with that signature could be trusted.
 func (s *Service) checkUpload(u Upload) error {
 	view := s.metadata.View()
 	if version := view.ClusterVersion(); len(u.Signature) > 0 && version < sharding.VersionSignatures {
@@ -139,7 +139,7 @@ func (s *Service) checkUpload(u Upload) error {
 func (s *Service) betterSignature(m meta.Module, brought []byte) []byte {
 	before, known := s.metadata.View().Module(m.Digest)
 	if !known || len(before.Signature) == 0 || len(brought) == 0 {
-		return append(brought, before.Signature...) // one of them is empty
+		return append(brought, before.Signature...) // at most one of the two is not empty
 	}
 	keys := s.modules.trust.Keys()
 	m.Signature = brought
@@ -160,15 +160,16 @@ type Unsigned struct {
 	Refused    bool // the type is therefore not served
 }
 
-// signatureResults are the results of checking the signatures of all bound modules.
+// signatureResults are the results of checking the signatures of all serving
+// modules.
 type signatureResults struct {
 	keys       *signing.Keys
 	signatures map[string]string // by entity type
 	unsigned   map[string]Unsigned
 }
 
-// checkSignatures checks the modules of all bindings with the current keys. It
-// logs new problems.
+// checkSignatures checks the signatures of all serving modules with the current
+// keys. It logs new problems.
 func (t *Types) checkSignatures(view *meta.View) map[string]Unsigned {
 	trust := t.modules.trust
 	if trust.Mode() == signing.Off {
@@ -197,8 +198,9 @@ func (t *Types) checkSignatures(view *meta.View) map[string]Unsigned {
 	return out
 }
 
-// needsSignatureCheck reports whether bound modules must be checked again, because the
-// trusted keys have changed or a module got a different signature.
+// needsSignatureCheck reports whether the serving modules must be checked
+// again, because the trusted keys have changed or a module got a different
+// signature.
 func (t *Types) needsSignatureCheck(view *meta.View) bool {
 	if t.modules.trust.Mode() == signing.Off {
 		return false

@@ -110,8 +110,8 @@ func stranger() ed25519.PrivateKey {
 }
 
 // TestUnsignedTypesAreNotServed checks that a type whose module is not signed
-// is skipped, and delays neither the node nor later bindings, until it is
-// signed.
+// is skipped until the module is signed, and that this delays neither the node
+// nor later activations.
 func TestUnsignedTypesAreNotServed(t *testing.T) {
 	w := newSignedWorld(t, signing.Require)
 	if err := w.types.Refresh(t.Context()); err != nil {
@@ -141,7 +141,7 @@ func TestUnsignedTypesAreNotServed(t *testing.T) {
 		}
 	}
 	w.sign(w.key)
-	// It would be served now, but the module is missing here.
+	// The type would be served now, but this node does not have the module.
 	if err := w.types.Refresh(t.Context()); !errors.Is(err, request.ErrModuleNotLoaded) || len(w.types.UnsignedTypes()) != 0 {
 		t.Errorf("signed: %v, %+v", err, w.types.UnsignedTypes())
 	}
@@ -177,7 +177,7 @@ func TestPrepareRequiresSignature(t *testing.T) {
 			c.sign()
 			want := c.refuse
 			if mode != signing.Require || want == nil {
-				want = request.ErrModuleNotLoaded // it continues, and finds no module
+				want = request.ErrModuleNotLoaded // the check continues, and finds no module
 			}
 			if err := prepared(); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", mode, err, want)

@@ -28,7 +28,8 @@ func (d *Distribution) sweep(ctx context.Context) (removed []journal.Digest) {
 		d.unknownSince = nil
 		return nil
 	}
-	// An unknown module may be new and not applied here yet.
+	// An unknown module may be new, and its metadata not applied on this node
+	// yet.
 	caught, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
 	if d.metadata.CatchUp(caught) != nil {

@@ -48,7 +48,7 @@ func TestFilesOfUnknownModulesAreSwept(t *testing.T) {
 	sweep(removeAfter/2, spread)
 	w.do(meta.RemoveModule(removed.Digest))
 	sweep(0)
-	// It is uploaded again before it is swept, so its file is new.
+	// The module is uploaded again before it is swept, so its file is new.
 	now = time.Now()
 	d.unknownSince[journal.Digest(removed.Digest)] = now.Add(-2 * removeAfter)
 	put("removed")
@@ -57,7 +57,7 @@ func TestFilesOfUnknownModulesAreSwept(t *testing.T) {
 	known.behind = func() error { return errors.New("the metadata has no leader") }
 	sweep(removeAfter) // the metadata known here may be old
 	known.behind = func() error {
-		w.do(meta.PutModule(removed)) // it was not applied here yet
+		w.do(meta.PutModule(removed)) // the module was not applied on this node yet
 		return nil
 	}
 	sweep(0)

@@ -16,14 +16,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Types are the entity types that this node can serve: the metadata's bindings,
-// each with its compiled module. Lookups never block.
+// Types are the entity types that this node can serve: the activations in the
+// metadata, each with its compiled module. Lookups never block.
 type Types struct {
 	metadata *cluster.Metadata
 	keys     *ShardKeys
 	settings *Settings
 	modules  *Distribution
-	limits   abi.Limits // of this node
+	limits   abi.Limits // limits of this node
 	lines    *GuestLines
 	logger   *slog.Logger
 	faults   faultCounts
@@ -31,11 +31,11 @@ type Types struct {
 
 	executors        executors // notified when reached increases; may be nil
 	types            atomic.Pointer[map[string]*Served]
-	alwaysOn         atomic.Pointer[[]string]         // always-on types in types
-	revision         atomic.Uint64                    // all bindings up to it are served
-	reached          atomic.Uint64                    // no binding older than it is served instead of a newer one
+	alwaysOn         atomic.Pointer[[]string]         // always-on types among types
+	revision         atomic.Uint64                    // all activations up to this revision are served
+	reached          atomic.Uint64                    // up to this revision, no older activation is served instead of a newer one
 	failing          atomic.Bool                      // a module could not be loaded, and is tried again
-	signatureResults atomic.Pointer[signatureResults] // of signatures
+	signatureResults atomic.Pointer[signatureResults] // last results of the signature checks
 	turn             chan struct{}                    // semaphore: only one Refresh runs at a time
 	mu               sync.Mutex                       // guards changed
 	changed          chan struct{}                    // closed and replaced after a refresh
@@ -111,7 +111,7 @@ func (t *Types) Refresh(ctx context.Context) error {
 	if view.Revision() < t.revision.Load() {
 		return nil // the metadata replica was replaced and has not caught up yet
 	}
-	t.keys.learn(view) // the shards of its entities must be known before a type is served
+	t.keys.learn(view) // before a type is served, the shards of its entities must be known
 	unsigned := t.checkSignatures(view)
 	for _, binding := range view.Activations() {
 		if unsigned[binding.EntityType].Refused {
@@ -149,8 +149,8 @@ func (t *Types) Refresh(ctx context.Context) error {
 	return first
 }
 
-// ReachedRevision returns the revision up to which no older binding is served instead
-// of a newer one.
+// ReachedRevision returns the revision up to which no older activation is
+// served instead of a newer one.
 func (t *Types) ReachedRevision() uint64 { return t.reached.Load() }
 
 // Failing reports whether a module could not be loaded and is tried again.
@@ -166,7 +166,7 @@ func (t *Types) announce() {
 	t.changed = make(chan struct{})
 }
 
-// Await waits until every binding up to the revision is served here.
+// Await waits until every activation up to the revision is served here.
 func (t *Types) Await(ctx context.Context, revision uint64) error {
 	for {
 		t.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Verification returns which verification a type requires before the module serves
-// it, and the module's verification result. It waits until this node has
+// Verification returns the verification that a type requires before the module
+// serves it, and the module's verification result. It waits until this node has
 // applied all earlier metadata decisions. It fails with request.ErrUnknownType
 // if nothing serves the type.
 func (s *Service) Verification(ctx context.Context, entityType string, digest journal.Digest) (StoredVerification, error) {
@@ -59,7 +59,7 @@ func (s *Service) sameSnapshots(ctx context.Context, entityType string, r Verify
 	}
 	b, bound := s.metadata.View().Activation(entityType)
 	if !bound || b.Revision != r.Revision {
-		return false, nil // KeepVerified's command will be rejected
+		return false, nil // the command of KeepVerified will be rejected
 	}
 	m, err := s.modules.Module(ctx, r.Digest, "")
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Service) sameSnapshots(ctx context.Context, entityType string, r Verify
 	return manifest.SameState(m.Manifest(), served.Manifest(), entityType), nil
 }
 
-// requiredBy returns which verification the settings require before another
+// requiredBy returns the verification that the settings require before another
 // module serves a type. A value that this release does not know counts as all.
 func requiredBy(view *meta.View, entityType string) VerifyRequired {
 	s, ok := view.Setting(settingPrefix + entityType + "." + requireVerifyName)

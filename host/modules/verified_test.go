@@ -19,7 +19,7 @@ func TestVerificationRefusals(t *testing.T) {
 		required modules.VerifyRequired
 		result   *modules.VerifyResult
 		accept   bool
-		want     string // name of the refusal; empty is none
+		want     string // name of the refusal; empty if there is none
 		says     string
 	}{
 		{"nothing is asked for", "", nil, false, "", ""},

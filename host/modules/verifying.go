@@ -27,11 +27,12 @@ import (
 //     limited rate, until none is left, without a time limit. They remember
 //     which entities they have compared, so a new metadata leader repeats the
 //     stage at the cost of a scan.
-//  2. It repeats that for entities written meanwhile, until one pass is short.
+//  2. It repeats this comparison for entities written meanwhile, until a pass
+//     is short.
 //  3. It pauses the type's writes, compares once more, records the proof, and
-//     binds the module, all within pauseTime.
+//     activates the module, all within pauseTime.
 //
-// The metadata rejects binding the module without the third stage. If the
+// The metadata rejects an activation without the third stage. If the
 // module is not compatible, the rollout becomes refused, with the reason in its
 // note.
 
@@ -51,8 +52,9 @@ const (
 	pausedRetry = 30 * time.Second
 )
 
-// verify stores an activation for verification if it needs a proof that may be
-// made later. kept is false if the module may be bound now.
+// verify stores an activation for later verification if it needs a proof and
+// the caller lets the cluster make it later. kept is false if the module may be
+// activated now.
 func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Activation, m *guest.Module, a Activation) (now Activated, kept bool, err error) {
 	if b.Rollout.IsVerifying() && b.Digest != meta.Digest(a.Digest) {
 		if !a.Later || !sameActivation(b.Rollout, a) {
@@ -60,8 +62,8 @@ func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Activation
 		}
 		return Activated{Revision: b.Revision, Verifying: true}, true, nil
 	}
-	// With entities that stay with the module of an earlier rollout, the rollout's
-	// slot is taken.
+	// If entities stay with the module of an earlier rollout, the metadata has
+	// no place for another rollout.
 	if !a.Prove || !a.Later || view.ClusterVersion() < sharding.VersionVerifyingRollouts || b.Rollout.IsServing() {
 		return now, false, nil
 	}
@@ -103,13 +105,13 @@ func sameActivation(r *meta.Rollout, a Activation) bool {
 }
 
 // verifies returns the error for other changes of a type while a module is
-// verified.
+// being verified.
 func verifies(b meta.Activation) error {
 	return refusedRollout("module %.12s is being verified for %s and will serve it afterwards: wait, or abort with 'hostd module rollout %s --abort'", b.Rollout.Digest, b.EntityType, b.EntityType)
 }
 
-// orderUnserved returns what an order makes of a rollout whose module serves
-// nothing.
+// orderUnserved returns the rollout of one type after an order, if the module
+// of the rollout serves nothing.
 func orderUnserved(g meta.Activation, p meta.PutRollout, o RolloutOrder) (meta.PutRollout, bool, error) {
 	switch {
 	case o.Action == modulev1.ChangeRolloutRequest_ACTION_ABORT:
@@ -132,7 +134,7 @@ type preparer interface {
 }
 
 // verifications carry out the stored activations, one at a time. They belong to
-// one goroutine. It is not the one of Rollouts, because a comparison is slow
+// one goroutine, which is not that of Rollouts, because a comparison is slow
 // and write-paused entities wait for Rollouts.
 type verifications struct {
 	*Service
@@ -191,7 +193,7 @@ func (v *verifications) pass(ctx context.Context) {
 	maps.DeleteFunc(v.tries, func(name string, _ int) bool { return over(name) })
 }
 
-// next returns the binding whose module is to be verified now.
+// next returns the activation whose module is to be verified now.
 func (v *verifications) next(view *meta.View) (first meta.Activation, found bool) {
 	for _, b := range view.Activations() {
 		if b.Rollout.IsVerifying() && !v.now().Before(v.late[b.EntityType].at) && (!found || b.Rollout.Began < first.Rollout.Began) {
@@ -234,7 +236,7 @@ func (v *verifications) while(ctx context.Context, b meta.Activation) (_ context
 	}
 }
 
-// advance verifies the module of b, and binds or refuses it.
+// advance verifies the module of b, and activates or refuses it.
 func (v *verifications) advance(ctx context.Context, b meta.Activation) error {
 	looking, done := v.while(ctx, b)
 	p, err := v.compare(looking, b)
@@ -265,7 +267,7 @@ func (v *verifications) compare(ctx context.Context, b meta.Activation) (*proof,
 			break
 		}
 	}
-	return p, v.prepare(ctx, p.digest) // for nodes that have joined since
+	return p, v.prepare(ctx, p.digest) // nodes that have joined since need the module too
 }
 
 func (v *verifications) prepare(ctx context.Context, digest journal.Digest) error {
@@ -274,8 +276,8 @@ func (v *verifications) prepare(ctx context.Context, digest journal.Digest) erro
 	return v.nodes.PrepareToRun(ctx, digest)
 }
 
-// lastChange returns the revision of the last entry of b's change log. The same
-// module has served since then.
+// lastChange returns the revision of the last entry of b's change log. The
+// serving module has not changed since then.
 func lastChange(b meta.Activation) uint64 {
 	log := b.ChangeLog()
 	return log[len(log)-1].Revision
@@ -300,7 +302,7 @@ func (p *proof) comparePaced(ctx context.Context) error {
 		switch refused := p.refusal(found); {
 		case refused == nil:
 			return nil
-		case p.snapshots: // entities with all their events are replayed from these
+		case p.snapshots: // also compare entities with all their events, starting from these snapshots
 			p.snapshots = false
 		default:
 			return refused
@@ -317,7 +319,7 @@ func refusedFault(err error) *status.RefusedError {
 	return nil
 }
 
-// decide makes the comparison under a write pause and binds or refuses the
+// decide makes the comparison under a write pause, and activates or refuses the
 // module.
 func (v *verifications) decide(ctx context.Context, p *proof, refused *status.RefusedError) (err error) {
 	if err := v.metadata.CatchUp(ctx); err != nil {

@@ -53,7 +53,8 @@ func (w *verifyingWorld) begin(change func(*meta.Rollout)) {
 	w.w.do(meta.PutRollouts("", 3, meta.PutRollout{EntityType: "a", Over: w.binding().Revision, Rollout: next}))
 }
 
-// verifications returns those of a node that has just begun to lead.
+// verifications returns the verifications of a node that has just begun to
+// lead.
 func (w *verifyingWorld) verifications(s *Service) *verifications {
 	return &verifications{Service: s, rollouts: &Rollouts{Service: s, now: time.Now}, nodes: compiled{}, now: time.Now, late: map[string]retry{}, tries: map[string]int{}}
 }
@@ -100,9 +101,9 @@ func differing(message string) *modulev1.CheckCompatibilityResponse {
 }
 
 // TestActivationIsVerifiedThenWritePaused checks that all entities are first
-// compared at a limited rate, then what was written meanwhile while the type is
-// write-paused and its logs have the revision of the pause. Then the module
-// serves, and loads the snapshots that were compared.
+// compared at a limited rate. Then the type is write-paused, and once its logs
+// have the revision of the pause, the entities written meanwhile are compared.
+// Then the module serves, and loads the snapshots that were compared.
 func TestActivationIsVerifiedThenWritePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Accept = true })
@@ -140,7 +141,7 @@ func TestLongComparisonsAreRepeated(t *testing.T) {
 		}
 		w.pass(w.v)
 		w.served(2, "")
-		if n := len(w.looks); n != 5 { // an hour, 225 s, 14 s and less than one, and the last
+		if n := len(w.looks); n != 5 { // passes of an hour, 225 s, 14 s and less than a second, and the last one under the write pause
 			t.Errorf("%d looks", n)
 		}
 	})
@@ -195,7 +196,7 @@ func TestVerificationRestartsOnNewLeader(t *testing.T) {
 		}
 		w.pass(w.v)
 		w.served(1, meta.RolloutVerifying)
-		w.pass(w.v) // run does not do that, because the node does not lead
+		w.pass(w.v) // run would not call this, because the node does not lead
 		w.served(1, meta.RolloutVerifying)
 
 		w.elect()
@@ -211,8 +212,8 @@ func TestVerificationRestartsOnNewLeader(t *testing.T) {
 	})
 }
 
-// TestAbortEndsVerification checks that the running comparison ends and
-// nothing is bound.
+// TestAbortEndsVerification checks that an abort ends the running comparison,
+// and that the module is not activated.
 func TestAbortEndsVerification(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -243,7 +244,7 @@ func TestAbortEndsVerification(t *testing.T) {
 
 // TestFailedComparisonsAreRetriedLater checks that failed comparisons leave the
 // module verifying, and that comparisons for which commands wait are few and
-// far between.
+// far apart.
 func TestFailedComparisonsAreRetriedLater(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -305,10 +306,10 @@ func TestCallsDuringVerification(t *testing.T) {
 	})
 }
 
-// TestRolloutStateWaitsForModulesOfThisNode checks that a node that has applied a
-// binding answers only once it serves the binding itself. After that answer the
-// caller asks which module serves, and would otherwise take the activation for
-// aborted.
+// TestRolloutStateWaitsForModulesOfThisNode checks that a node that has applied
+// an activation answers only once it serves the module itself. Otherwise a
+// caller that then asks which module serves would conclude that the activation
+// was aborted.
 func TestRolloutStateWaitsForModulesOfThisNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// The node does not trust the module, so it has nothing to load.

@@ -14,7 +14,7 @@ type VerifyRequired string
 
 // Values of VerifyRequired.
 const (
-	VerifyOff    VerifyRequired = "off"    // none; also the zero value
+	VerifyOff    VerifyRequired = "off"    // no verification; also the zero value
 	VerifySample VerifyRequired = "sample" // a sample of the entities, or all
 	VerifyAll    VerifyRequired = "all"    // all entities
 )
@@ -28,8 +28,8 @@ type VerifyResult struct {
 	Digest   journal.Digest
 	Revision uint64
 	At       time.Time
-	By       string // who requested it; empty if nodes do not authenticate
-	All      bool   // every entity instead of a sample
+	By       string // principal that requested it; empty if nodes do not authenticate
+	All      bool   // covers every entity instead of a sample
 	Entities uint64 // replayed entities
 	Events   uint64
 	// Entities of which the module computes a different state, on which it fails,
@@ -41,12 +41,12 @@ type VerifyResult struct {
 // StoredVerification is what the metadata holds about a type and a module.
 type StoredVerification struct {
 	Required VerifyRequired
-	Revision uint64        // under which the type is served
+	Revision uint64        // revision under which the type is served
 	Result   *VerifyResult // nil: the module was not verified
 }
 
-// Refusal returns why the module may not serve the type, or nil if it may. If
-// accept is true, differing states are intended.
+// Refusal returns the reason why the module may not serve the type, or nil if
+// it may. If accept is true, differing states count as intended.
 func (k StoredVerification) Refusal(entityType string, accept bool) *status.RefusedError {
 	r := k.Result
 	if k.Required == VerifyOff || k.Required == "" {

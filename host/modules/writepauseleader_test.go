@@ -17,15 +17,15 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// failing is a log of the metadata of one voter. It loses its leadership right
-// after some of the proposed commands and is elected again later.
+// failing is a log of the metadata with one voter, which loses its leadership
+// right after some of the proposed commands and is elected again later.
 type failing struct {
 	w        *signedWorld
 	m        *cluster.Metadata
 	term     sharding.Term
 	index    uint64
 	failures int           // commands with an unknown outcome
-	leader   time.Duration // how long there is no leader after each
+	leader   time.Duration // how long there is no leader after each of them
 }
 
 func (f *failing) elect() {
@@ -78,9 +78,9 @@ func newFailing(t *testing.T) (*failing, *writePauses) {
 	return f, &writePauses{Service: &Service{metadata: f.m, types: w.types}}
 }
 
-// TestWritePauseSurvivesMetadataLeaderChange checks that pausing a type's writes
-// succeeds although the metadata leader changes meanwhile, and that ending the
-// pause does too, so that it is not left to the coordinator.
+// TestWritePauseSurvivesMetadataLeaderChange checks that a change of the
+// metadata leader makes neither the beginning nor the end of a write pause
+// fail, so that the pause does not last until the coordinator ends it.
 func TestWritePauseSurvivesMetadataLeaderChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, h := newFailing(t)

@@ -18,16 +18,17 @@ import (
 // leader ends pauses that last longer than twice that time.
 const pauseTime = 15 * time.Second
 
-// writePauses pauses the writes of types while their entities are checked, until the
-// types are bound to a different module. It belongs to one goroutine.
+// writePauses pauses the writes of types while their entities are checked,
+// until a different module is activated for the types. It belongs to one
+// goroutine.
 type writePauses struct {
 	*Service
 	paused []pausedType
 }
 
-// pausedType is a type that is write-paused since the revision at. If it is not
-// known whether the pause took effect, at is 0. over is the revision under
-// which the type was served.
+// pausedType is a type whose writes are paused since the revision at, or since
+// an unknown revision if at is 0, because it is not known whether the pause
+// took effect. over is the revision under which the type was served.
 type pausedType struct {
 	name     string
 	over, at uint64
@@ -58,15 +59,15 @@ func (s *Service) repeat(ctx context.Context, command []byte) (res meta.Result, 
 		case errors.Is(err, cluster.ErrUnknownOutcome):
 			unknown = true
 		case unknown && (errors.As(err, &elsewhere) || errors.Is(err, peer.ErrUnavailable)):
-			err = fmt.Errorf("%w: %v", cluster.ErrUnknownOutcome, err) // of the previous attempt
+			err = fmt.Errorf("%w: %v", cluster.ErrUnknownOutcome, err) // the previous attempt has an unknown outcome
 		}
 		return res, unknown, err
 	}
 }
 
-// release ends the pauses if err reports that nothing was bound. It waits for a
-// metadata leader longer than callers do, because commands wait while a type is
-// paused. If it fails, the metadata leader ends the pauses later.
+// release ends the pauses if err reports that no module was activated. It waits
+// for a metadata leader longer than callers do, because commands wait while a
+// type is paused. If it fails, the metadata leader ends the pauses later.
 func (h *writePauses) release(ctx context.Context, err error) {
 	if err == nil || len(h.paused) == 0 {
 		return
@@ -95,16 +96,17 @@ func (h *writePauses) releaseOne(ctx context.Context, t pausedType) error {
 	return err
 }
 
-// pausedSince is a write pause of a type, and when the runner first saw it.
+// pausedSince identifies a write pause of a type, and says when this node first
+// saw it.
 type pausedSince struct {
 	revision uint64
 	at       time.Time
 }
 
 // releaseOverdue ends write pauses that have lasted too long. The holder of a
-// pause ends it itself unless it has stopped. If it tries to bind a module
-// later, the metadata rejects that, because the type is then served under a
-// different revision.
+// pause ends it itself unless it has stopped. If the holder tries to activate a
+// module later, the metadata rejects that, because the type is then served
+// under a different revision.
 func (r *Rollouts) releaseOverdue(ctx context.Context, view *meta.View) {
 	for _, b := range r.overdue(view) {
 		releasing, cancel := context.WithTimeout(ctx, lookTime)
@@ -114,7 +116,8 @@ func (r *Rollouts) releaseOverdue(ctx context.Context, view *meta.View) {
 	}
 }
 
-// overdue returns the bindings whose pause this node has seen for too long.
+// overdue returns the activations whose write pause this node has seen for too
+// long.
 func (r *Rollouts) overdue(view *meta.View) (all []meta.Activation) {
 	for _, b := range view.Activations() {
 		since := r.held[b.EntityType]

@@ -41,7 +41,8 @@ func (p *Peers) Attest(ctx context.Context, address string, r *peerv1.VouchReque
 	return h.Node, res.Msg, nil
 }
 
-// Vouch is answered for any start of the caller, because that is the question.
+// Vouch answers for any start of the caller, even an outdated one, because the
+// caller asks for its newest start.
 func (s *controlService) Vouch(ctx context.Context, r *connect.Request[peerv1.VouchRequest]) (*connect.Response[peerv1.VouchResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.VouchResponse, error) {
 		own, caller := s.peers.Cluster(), CallerOf(ctx)

@@ -14,8 +14,8 @@ import (
 )
 
 // caller is the HTTP client side of every call to a node. It sends this node's
-// hello, checks which node answers, and marks that node as heard from. Errors
-// of this side are wrapped to distinguish them from the other node's.
+// hello, checks which node answers, and records a sign of life of that node.
+// Errors of this side are wrapped to distinguish them from the other node's.
 type caller struct {
 	base  http.RoundTripper
 	peers *Peers
@@ -128,14 +128,14 @@ func (c *caller) check(res *http.Response, over *net.Conn) (member bool, err err
 		return false, wrongNode(string(c.to.id), h.Node)
 	}
 	if h.Cluster == "" {
-		return false, nil // it will reject the call itself
+		return false, nil // the other node will reject the call itself
 	}
 	_, err = c.peers.accept(h)
 	return err == nil, err
 }
 
-// says checks an answer that names its node against the certificate of the
-// connection.
+// says checks that an answer that names its node agrees with the certificate of
+// the connection.
 func (c *caller) says(node string) error {
 	h := c.answered.Load()
 	if h == nil || node == "" {

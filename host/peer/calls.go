@@ -111,10 +111,10 @@ func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest)
 	return res.Msg, nil
 }
 
-// PrepareClusterVersion asks a node which cluster versions it supports and, if level is
-// not 0, makes it convert its data directory to that version. It fails with
-// ErrFormat if the node is of the first release, which does not know the call
-// and supports only sharding.Version1.
+// PrepareClusterVersion asks a node which cluster versions it supports and, if
+// version is not 0, makes it convert its data directory to that version. It
+// fails with ErrFormat if the node is of the first release, which does not know
+// the call and supports only sharding.Version1.
 func (p *Peers) PrepareClusterVersion(ctx context.Context, node sharding.NodeID, version sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.PrepareLevel, &peerv1.PrepareLevelRequest{Level: uint32(version)})
 	var remote *connect.Error
@@ -124,8 +124,8 @@ func (p *Peers) PrepareClusterVersion(ctx context.Context, node sharding.NodeID,
 	return res, err
 }
 
-// Speaks returns the cluster versions that a node last said it supports. It
-// returns false if the node was not heard from.
+// Speaks returns the range of cluster versions that a node last reported. It
+// returns false if nothing was heard from the node.
 func (p *Peers) Speaks(node sharding.NodeID) (sharding.VersionRange, bool) {
 	q := (*p.table.Load())[node]
 	if q == nil {
@@ -150,8 +150,8 @@ func (p *Peers) Renew(ctx context.Context, address string) error {
 	return nil
 }
 
-// Counts asks a node, for entity types that two modules serve, what each of the
-// two did there.
+// Counts asks a node for its counters of entity types that two modules serve,
+// for each of the two modules.
 func (p *Peers) Counts(ctx context.Context, node sharding.NodeID, entityTypes []string) ([]*peerv1.TypeCounts, error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Counts, &peerv1.CountsRequest{EntityTypes: entityTypes})
 	return res.GetTypes(), err

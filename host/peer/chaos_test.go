@@ -135,7 +135,7 @@ func (c *chaos) check() {
 			var number int
 			var sender string
 			if _, err := fmt.Sscanf(f.data, "%d %s ", &number, &sender); err != nil {
-				continue // a frame of carries
+				continue // carries sent this frame
 			}
 			arrived++
 			if sender[:2] != string(f.from) {

@@ -14,13 +14,13 @@ const (
 	tagHeartbeat = 2 << 3   // LinkRequest.beat
 	tagEcho      = 1 << 3   // LinkResponse.beat
 	tagReceived  = 2 << 3   // LinkResponse.received_bytes
-	tagTurns     = 30 << 3  // loop_turns of both
+	tagTurns     = 30 << 3  // LinkRequest.loop_turns and LinkResponse.loop_turns
 	tagClock     = 31 << 3  // LinkResponse.clock_nanos
 	tagHeld      = 32 << 3  // LinkResponse.held_micros
 )
 
-// errMalformed: a message of a link cannot be decoded. The link is then made
-// again.
+// errMalformed: a message of a link cannot be decoded. The link is then closed,
+// and a new one is made.
 var errMalformed = errors.New("malformed message between nodes")
 
 // batch is a LinkRequest.

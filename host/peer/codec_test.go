@@ -212,7 +212,7 @@ func TestQueue(t *testing.T) {
 	if _, _, dropped := q.stats(); dropped != 4 {
 		t.Errorf("%d dropped", dropped)
 	}
-	// Taken frames count until they are released.
+	// Taken frames count for the bound until they are released.
 	taken := q.take(nil)
 	if len(taken) != 3 || q.push([]byte("x")) {
 		t.Errorf("%d taken, or there is room", len(taken))
@@ -227,7 +227,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// sayings notes what a node says about others.
+// sayings records what its node reports about other nodes.
 type sayings struct {
 	unobserved
 	all []string
@@ -307,8 +307,8 @@ func TestLivenessNeedsLoopProgress(t *testing.T) {
 	expect(500, 0, true, false)
 }
 
-// A large request to a call that anyone may make is not decoded, because the
-// caller is not yet known.
+// A large request to a call that anyone may make is rejected before it is
+// decoded, because the caller is not known yet.
 func TestOpenCallsAreBoundedInSize(t *testing.T) {
 	p := &Peers{opts: Options{Self: "n", Control: NoControl{}}}
 	cluster := "c"

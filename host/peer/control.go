@@ -38,16 +38,17 @@ type Control interface {
 	Attest(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error)
 	// Join admits a node, on the leader of the metadata shard.
 	Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error)
-	// PrepareClusterVersion returns the cluster versions that the node supports. If
-	// level is not 0, it also converts the data directory to that version. It
-	// fails with ErrRefused if the node does not support it.
+	// PrepareClusterVersion returns the cluster versions that the node
+	// supports. If version is not 0, it also converts the data directory to
+	// that version. It fails with ErrRefused if the node does not support it.
 	PrepareClusterVersion(ctx context.Context, version sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error)
 	// Reach returns which of the given members the node cannot reach at their
 	// addresses for nodes.
 	Reach(ctx context.Context, nodes []*peerv1.StartAddress) ([]*peerv1.Unreached, error)
 	// Propose runs a metadata command, on the leader.
 	Propose(ctx context.Context, command []byte) (result []byte, err error)
-	// ReadMeta returns a ReadIndex of the metadata shard, on the leader.
+	// ReadMeta returns the result of a ReadIndex round of the metadata shard,
+	// on the leader.
 	ReadMeta(ctx context.Context) (index uint64, err error)
 	// Report accepts a node's report, on the leader of the metadata shard.
 	Report(ctx context.Context, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
@@ -69,8 +70,8 @@ type Control interface {
 	// AwaitActivations returns when the node serves all activations up to the
 	// revision.
 	AwaitActivations(ctx context.Context, revision uint64) error
-	// Counts returns, for entity types that two modules serve, what each of the
-	// two did.
+	// Counts returns the counters of entity types that two modules serve, for
+	// each of the two modules.
 	Counts(ctx context.Context, entityTypes []string) ([]*peerv1.TypeCounts, error)
 	// OpenBlob opens a module's bytes and returns their size. The caller closes
 	// it.

@@ -23,7 +23,7 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
-// control answers with the content of its fields.
+// control answers calls with the values of its fields.
 type control struct {
 	peer.NoControl
 	err      error
@@ -176,7 +176,7 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 		t.Errorf("propose of 5 MiB: %v", err)
 	}
 	free := start(t, network.TCP{}, "127.0.0.1:0", "free")
-	free.stop(t) // nothing listens there any more
+	free.stop(t) // the port is free: nothing listens there any more
 	a.SetAddresses(map[sharding.NodeID]string{"b": b.addr, "free": free.addr})
 	if _, err := a.Propose(t.Context(), "free", nil); !errors.Is(err, peer.ErrUnreachable) {
 		t.Errorf("propose to a closed port: %v", err)
@@ -346,7 +346,7 @@ func TestNodeOfUnsupportedVersionIsRejected(t *testing.T) {
 	transport := &http.Transport{Protocols: &http.Protocols{}}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(transport.CloseIdleConnections)
-	// The headers of the first release, and of one without version 1.
+	// The headers of the first release, and of a release without version 1.
 	call := func(format, levels string) string {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+b.addr+"/hostd.peer.v1.PeerService/ReadMeta", strings.NewReader("{}"))
 		if err != nil {

@@ -2,8 +2,8 @@
 // per peer and direction, calls to other nodes' Control, snapshots, and failure
 // detection. FORMAT.md describes the bytes.
 //
-// The package makes no decisions for the cluster, answers only what its Control
-// answers, and does not promise that a frame arrives: a frame arrives once or
+// The package makes no decisions for the cluster, leaves all answers to its
+// Control, and does not promise that a frame arrives: a frame arrives once or
 // not at all. It accepts no connection itself; the node serves Handler on a
 // listener.
 //

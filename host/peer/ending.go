@@ -31,7 +31,7 @@ type ending struct {
 	// answer, because a kernel accepts connections until the ended process's
 	// listener is closed.
 	closed  string
-	refused bool // a dial of it was refused since
+	refused bool // a dial of closed was refused since
 }
 
 // endings wraps the network of a link, to record how its connections and dials
@@ -121,7 +121,7 @@ func (q *peer) rejectedAt(address string) {
 }
 
 // consider checks whether the node's process seems to have ended, and if so
-// triggers a look at it. q.mu must be held.
+// makes the failure detector look at it. q.mu must be held.
 func (q *peer) consider() {
 	if !q.ending.refused || q.inbound != nil {
 		return

@@ -13,11 +13,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// lasted is longer than a link must last for its end to be followed by a dial
-// at once.
+// lasted is how long a link must at least have lasted for its end to be
+// followed by an immediate dial.
 const lasted = 10 * time.Second
 
-// The end of a process is noticed before the suspicion timeout. Only OnFailed
+// The end of a process is noticed before the suspicion timeout. Only PeerFailed
 // reports it; for all other purposes the node is alive until it is suspected.
 func TestEndedProcessFailsImmediately(t *testing.T) {
 	inBubble(t, "a b c", func(b *bubble) {
@@ -69,7 +69,8 @@ func TestProcessEndsInSteps(t *testing.T) {
 	})
 }
 
-// A node that does not answer for other reasons is suspected and not gone.
+// A node that does not answer for other reasons is suspected, and does not
+// count as failed.
 func TestSuspectedNodeIsNotFailed(t *testing.T) {
 	for name, silence := range map[string]func(b *bubble){
 		"frozen":       func(b *bubble) { b.net.Host("b").Freeze() },
@@ -91,7 +92,8 @@ func TestSuspectedNodeIsNotFailed(t *testing.T) {
 	}
 }
 
-// Broken connections are not an end while the node listens.
+// Broken connections do not count as the end of a process while the node
+// listens.
 func TestBrokenLinkIsNotFailure(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na := b.nodes["a"]
@@ -172,7 +174,7 @@ func TestPortTakenByOtherProcess(t *testing.T) {
 		na := start(b, slow, ":7000", "a")
 		b.nodes["a"] = na
 		b.meet()
-		b.nodes["b"].SetAddresses(nil) // so that it does not call a through the other process's port
+		b.nodes["b"].SetAddresses(nil) // so that b does not call a through the other process's port
 		time.Sleep(lasted)
 		slow.by.Store(int64(10 * time.Millisecond))
 		b.net.Host("b").Kill()
@@ -218,7 +220,8 @@ func (s *slowDials) Dial(ctx context.Context, address string) (net.Conn, error) 
 	return s.Network.Dial(ctx, address)
 }
 
-// A wrong hint ends with the first byte from the node.
+// A wrong report of a failure is withdrawn when the first byte arrives from the
+// node.
 func TestFailureHintEndsWithNextByte(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]

@@ -74,7 +74,7 @@ type NotLeaderError struct {
 	Address string
 }
 
-// Unwrap returns the *sharding.NotLeaderError.
+// Unwrap implements the interface of package errors.
 func (e *NotLeaderError) Unwrap() error { return &e.NotLeaderError }
 
 // faults maps errors to codes and kinds.
@@ -162,7 +162,7 @@ func decodeError(node sharding.NodeID, err error) error {
 	return fmt.Errorf("call node %s: %w: %w", node, ErrUnknownOutcome, err)
 }
 
-// localErrorOf returns the error if this side made it.
+// localErrorOf returns the error if this side made it, or nil.
 func localErrorOf(err error) error {
 	var local *localError
 	if errors.As(err, &local) {

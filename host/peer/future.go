@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// futureFor is how long a refusal explains why this node makes no progress.
+	// futureFor is how long the last refusal is reported as a reason why this
+	// node makes no progress.
 	futureFor = 10 * time.Second
 	// futureEvery is the minimum time between two log lines about such
 	// refusals, because anybody who reaches the listener can cause them.
@@ -15,8 +16,8 @@ const (
 )
 
 // futureStarts remembers the last node that this one refused because its start
-// is in the future. If this node's own clock is behind, these are all the nodes
-// that it needs. It is safe for concurrent use.
+// time is in the future. If this node's own clock is behind, it refuses all the
+// nodes that it needs. It is safe for concurrent use.
 type futureStarts struct {
 	mu       sync.Mutex
 	last     error

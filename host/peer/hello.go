@@ -14,8 +14,9 @@ import (
 
 // Headers of a hello.
 const (
-	// headerFormat contains the lowest supported cluster version. It is all
-	// that the first release reads. headerLevels contains the range.
+	// headerFormat contains the lowest supported cluster version, which is the
+	// only header that the first release reads. headerLevels contains the
+	// range.
 	headerFormat      = "Hostd-Format"
 	headerLevels      = "Hostd-Levels"
 	headerCluster     = "Hostd-Cluster"
@@ -38,8 +39,8 @@ type Hello struct {
 	Proven bool
 }
 
-// identify checks what a node calls itself against the certificate of its
-// connection, if there is one.
+// identify checks the name that a node gives itself against the certificate of
+// its connection, if there is one.
 func identify(says, node string, proven bool) error {
 	if proven && says != node {
 		return fmt.Errorf("%w: the caller claims to be node %.200q, but has the certificate of node %s", ErrWrongIdentity, says, node)
@@ -135,8 +136,8 @@ func (p *Peers) checkHello(h Hello) error {
 }
 
 // meet returns the node of a hello. If the start is new, it ends the links of
-// the previous one. It rejects a start that is older than the one in the
-// metadata or, before there is metadata, older than any start that was heard.
+// the previous start. It rejects a start that is older than the one in the
+// metadata or, before there is metadata, older than any start that was seen.
 func (p *Peers) meet(h Hello) (*peer, error) {
 	confirmed, judged := uint64(0), p.confirmed.Load()
 	if judged != nil {

@@ -14,7 +14,8 @@ import (
 )
 
 // proven is a network whose connections prove the identity of the other side:
-// dials is who dials accepted connections, serves is who answers dialed ones.
+// accepted connections come from dials, and dialed connections are answered by
+// serves.
 type proven struct {
 	network.TCP
 	dials, serves string
@@ -27,7 +28,7 @@ type provenConn struct {
 
 func (c provenConn) Node() string { return c.node }
 
-// over is a layer above a connection, as servers have them.
+// over is a wrapper around a connection, like those that servers add.
 type over struct{ net.Conn }
 
 func (o over) NetConn() net.Conn { return o.Conn }
@@ -59,8 +60,8 @@ func (p proven) Listen(address string) (net.Listener, error) {
 }
 
 // If a connection proves which node is on its other side, that node can only
-// speak for itself: as caller, as answering node, and in the content of its
-// requests.
+// speak for itself: as the caller, as the answering node, and in the content of
+// its requests.
 func TestNodeSpeaksOnlyForItself(t *testing.T) {
 	c := &control{}
 	b := start(t, proven{dials: "a", serves: "a"}, "127.0.0.1:0", "b", func(o *peer.Options) { o.Control = c })

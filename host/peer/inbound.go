@@ -17,9 +17,9 @@ import (
 // served is a call of another node that is being served.
 type served struct {
 	hello Hello
-	peer  *peer // nil for calls that need nothing, such as Probe
+	peer  *peer // nil for calls that anyone may make, such as Probe
 	body  *observedBody
-	ended atomic.Bool // aborted: bytes that still arrive are ignored
+	ended atomic.Bool // the call was aborted, so bytes that still arrive are ignored
 
 	cancel context.CancelFunc // cancels the call's context
 
@@ -133,8 +133,8 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	return p.encodeError(err)
 }
 
-// receive passes frames on until the stream ends. The end is always an error
-// for the other side, so that it makes a new link.
+// receive passes frames on until the stream ends. It always returns an error to
+// the other side, so that the other side makes a new link.
 func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedHeartbeat]) error {
 	var b batch
 	for {
@@ -160,8 +160,9 @@ func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, hear
 	}
 }
 
-// sendHeartbeats sends an answer in each period. It ends a link on which nothing has
-// arrived for so long that its other side must have made a new one.
+// sendHeartbeats answers with a heartbeat in each period. It ends a link on
+// which nothing has arrived for so long that the other side must have made a
+// new one.
 func (p *Peers) sendHeartbeats(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedHeartbeat], stop chan struct{}) {
 	ticker := time.NewTicker(p.opts.HeartbeatPeriod)
 	defer ticker.Stop()
@@ -204,15 +205,16 @@ const (
 	lateLinks = 10 * time.Second
 )
 
-// mostLinks returns an upper bound of a plausible link number. A node begins
-// less than one link per millisecond since its start, and its incarnation is
-// that time.
+// mostLinks returns an upper bound for the number of a link. A node begins less
+// than one link per millisecond since its start, and its incarnation is the
+// time of that start.
 func mostLinks(incarnation uint64, now time.Time) uint64 {
 	ms := uint64(max(0, now.UnixMilli()))
 	return linksAtOnce + ms - min(ms, incarnation)
 }
 
-// replace makes s, whose link has the given number, the link from the node.
+// replace makes s the current link from the node, unless its number is lower
+// than that of a newer link.
 func (q *peer) replace(s *served, number uint64) error {
 	q.mu.Lock()
 	if q.incarnation.Load() != s.hello.Incarnation {

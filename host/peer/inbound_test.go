@@ -42,7 +42,7 @@ func TestLateLinksAreRejected(t *testing.T) {
 		want        uint64
 	}{
 		{start, at, linksAtOnce + 1000},
-		{start + 5000, at, linksAtOnce}, // its clock is ahead
+		{start + 5000, at, linksAtOnce}, // the clock of the other node is ahead
 		{1, time.UnixMilli(1), linksAtOnce},
 		{math.MaxUint64, at, linksAtOnce},
 		{1, time.Unix(-5, 0), linksAtOnce},

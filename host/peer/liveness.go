@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// States of a peer, in the field's terms: heard is alive, silent is suspected,
-// gone means that its process seems to have ended:
+// States of a peer:
 //
-//	unknown --heard--> heard <--> silent
-//	unknown --------------------> silent
-//	                   heard <--> gone --> silent
+//	unknown --arrival--> alive <--> suspected
+//	unknown ----------------------> suspected
+//	                     alive <--> failed --> suspected
 //
-// Only OnFailed distinguishes gone from heard; for all other purposes a node that seems
-// gone is alive.
+// failed means that the node's process seems to have ended. Only PeerFailed
+// distinguishes it from alive; for all other purposes a failed node is alive.
 const (
 	stateUnknown = iota
 	stateAlive
@@ -27,7 +26,7 @@ func (q *peer) isAlive() bool {
 	return state == stateAlive || state == stateFailed
 }
 
-// touch records that something arrived from the node now.
+// touch records that something has just arrived from the node.
 func (q *peer) touch() {
 	q.signs.NoteArrival(q.owner.now())
 	q.stir()
@@ -39,7 +38,7 @@ func (q *peer) noteTurns(turns uint64) {
 	q.stir()
 }
 
-// stir triggers a look if the node was not alive.
+// stir makes the failure detector look at the node if it was not alive.
 func (q *peer) stir() {
 	if q.state.Load() != stateAlive {
 		select {
@@ -78,8 +77,8 @@ func (p *Peers) watch(ctx context.Context) {
 	}
 }
 
-// look updates the state of a peer and calls the callbacks. Time before since
-// does not count.
+// look updates the state of a peer and calls the callbacks. A node is not
+// suspected for its silence before since.
 func (q *peer) look(now, since int64) {
 	if q.renewed.Swap(false) && q.isAlive() {
 		q.state.Store(stateSuspected)

@@ -30,7 +30,7 @@ func inBubble(t *testing.T, names string, test func(b *bubble)) {
 			for _, d := range b.nodes {
 				d.stop(t)
 			}
-			time.Sleep(time.Minute) // until idle connections of the servers are closed
+			time.Sleep(time.Minute) // until the servers have closed their idle connections
 		}()
 		for _, name := range strings.Fields(names) {
 			b.start(name, 1)
@@ -53,8 +53,8 @@ func (b *bubble) kill(d *node) {
 	delete(b.nodes, d.id)
 }
 
-// meet tells all nodes the others' addresses and waits until all are alive to
-// each other.
+// meet gives all nodes each other's addresses and waits until all see each
+// other alive.
 func (b *bubble) meet() {
 	b.Helper()
 	var all []*node
@@ -74,7 +74,7 @@ func (b *bubble) meet() {
 	}
 }
 
-// carries waits until a frame sent now arrives.
+// carries sends a frame and returns how long it took to arrive.
 func (b *bubble) carries(from, to *node) time.Duration {
 	b.Helper()
 	began := time.Now()
@@ -267,8 +267,8 @@ func TestNodeWithoutClusterMakesNoCalls(t *testing.T) {
 	})
 }
 
-// A receiver that hangs costs the sender only its queue. Afterwards it receives
-// frames again, in order and without duplicates.
+// A receiver that hangs costs the sender only the memory of its queue.
+// Afterwards it receives frames again, in order and without duplicates.
 func TestSlowReader(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
@@ -356,7 +356,7 @@ func TestAddressesChange(t *testing.T) {
 func TestLargeFramesCauseNoSuspicion(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na, nb := b.nodes["a"], b.nodes["b"]
-		b.net.Delay("a", "b", 100*time.Millisecond) // 1 MiB in flight: 5 MiB a second
+		b.net.Delay("a", "b", 100*time.Millisecond) // 1 MiB in flight at a delay of 100 ms, about 5 MiB per second
 		b.net.Delay("b", "a", 100*time.Millisecond)
 		for range 4 {
 			na.Send("b", make([]byte, peer.MaxFrameBytes))
@@ -416,7 +416,7 @@ func TestHungRaftLoopIsSuspected(t *testing.T) {
 		if na.IsAlive("b") || !nb.IsAlive("a") {
 			t.Errorf("a hears b: %v, b hears a: %v", na.IsAlive("b"), nb.IsAlive("a"))
 		}
-		// A new link is not a sign of the loop.
+		// A new link does not show that the raft loop makes progress.
 		b.net.Break("a", "b")
 		time.Sleep(5 * time.Second)
 		if na.IsAlive("b") {

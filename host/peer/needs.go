@@ -9,29 +9,30 @@ import (
 type need int
 
 const (
-	// needMember: the metadata has the node as a member. It is the strictest
-	// need and applies to procedures that are not in needs, and to the clients'
-	// calls that a node forwards.
+	// needMember: the node is a member according to the metadata. It is the
+	// strictest need. It applies to procedures that are not in needs, and to
+	// clients' calls that a node forwards.
 	needMember need = iota
 	// needStart: no operator has put this start of the node down, as far as
-	// this node's metadata knows. Raft needs no more, because a node that was
-	// away knows neither the members nor the leader from which it must catch
-	// up. Frames are then checked against the replicas that are here.
+	// this node's metadata knows. Raft requires no more, because a node that
+	// was away may know neither the members nor the leader from which it must
+	// catch up. Frames are then checked against the replicas on this node.
 	needStart
-	// needNothing: anyone is answered, whatever its cluster and start.
+	// needNothing: anyone gets an answer, whatever its cluster and start.
 	needNothing
 )
 
 // needs contains the need of each procedure.
 var needs = map[string]need{
-	// Nodes without a cluster use these to find or bootstrap one. Vouch is
-	// answered for any start, because that is the question.
+	// Nodes without a cluster use these to find or bootstrap one. Vouch answers
+	// even an outdated start, because the caller asks for its newest one.
 	peerv1connect.PeerServiceProbeProcedure:  needNothing,
 	peerv1connect.PeerServicePledgeProcedure: needNothing,
 	peerv1connect.PeerServiceVouchProcedure:  needNothing,
 	// Join makes a node a member, even if it was declared dead.
 	peerv1connect.PeerServiceJoinProcedure: needStart,
-	// Renew declares the caller itself dead, which it may be already.
+	// Renew declares the caller itself dead. It may have been declared dead
+	// already.
 	peerv1connect.PeerServiceRenewProcedure: needStart,
 	// Raft frames and snapshots.
 	peerv1connect.PeerServiceLinkProcedure:         needStart,

@@ -21,7 +21,7 @@ const (
 	MaxFrameBytes = 4 << 20
 	// MaxNodeIDBytes bounds the name of a node.
 	MaxNodeIDBytes = 128
-	// maxPeers bounds the nodes that are remembered.
+	// maxPeers bounds the nodes whose state is kept.
 	maxPeers = 1024
 )
 
@@ -74,8 +74,8 @@ type Options struct {
 	Incarnation uint64
 	Cluster     string
 
-	// Metadata knows the cluster version. Nodes that do not support it are
-	// rejected. Nil means sharding.Version1.
+	// Metadata knows the current cluster version. Nodes that do not support it
+	// are rejected. Nil means sharding.Version1.
 	Metadata interface {
 		ClusterVersion() sharding.ClusterVersion
 	}
@@ -90,9 +90,9 @@ type Options struct {
 	Wall func() time.Time
 	// Around are interceptors of the served calls, except links.
 	Around []connect.Interceptor
-	// Caller returns the principal for which the calls of a context are made,
-	// encoded as by principal.HeaderOf, or "" for none. Other nodes receive it.
-	// If nil, they receive none.
+	// Caller returns the principal on whose behalf the calls of a context are
+	// made, encoded as by principal.HeaderOf, or "" for none. It is sent to
+	// other nodes. If Caller is nil, no principal is sent.
 	Caller func(ctx context.Context) string
 	// Control answers the calls of other nodes. If nil, they are rejected.
 	Control Control

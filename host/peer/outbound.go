@@ -27,9 +27,9 @@ const (
 	batchBytes = 64 << 10
 	// maxMessageBytes bounds a message of a link.
 	maxMessageBytes = MaxFrameBytes + 64
-	// minPause and maxPause bound the back-off between attempts to make a link.
-	// maxPause is shorter than the suspicion timeout, so that a node whose link
-	// breaks often is not suspected.
+	// minPause and maxPause bound the back-off between two attempts to make a
+	// link. maxPause is shorter than the suspicion timeout, so that a node
+	// whose link breaks often is not suspected.
 	minPause = 25 * time.Millisecond
 	maxPause = 400 * time.Millisecond
 	// lostPause is the pause after a link that had lasted. It is short to find
@@ -68,15 +68,15 @@ func (q *peer) run(ctx context.Context) {
 	}
 }
 
-// isPutDown reports whether the newest start that was heard from was put down.
-// A later start becomes known when it calls.
+// isPutDown reports whether an operator put down the newest start that was
+// heard from. A later start becomes known when it calls.
 func (q *peer) isPutDown() bool {
 	start := q.incarnation.Load()
 	return start != 0 && q.owner.mayStart(Hello{Node: q.id, Incarnation: start}) != nil
 }
 
-// rest waits for d and returns false, or returns true if a reason to try
-// earlier occurs. Without an address it waits only for such a reason.
+// rest waits for d and returns false, or returns true if there is a reason to
+// try earlier. If address is empty, only such a reason ends the wait.
 func (q *peer) rest(ctx context.Context, address string, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

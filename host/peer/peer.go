@@ -13,13 +13,13 @@ type peer struct {
 	owner *Peers
 	id    sharding.NodeID
 	queue queue
-	kick  chan struct{} // one slot: try the link now
+	kick  chan struct{} // one slot: the link's goroutine must try now
 	calls peerv1connect.PeerServiceClient
 	bulk  peerv1connect.PeerServiceClient
 
-	incarnation atomic.Uint64 // newest start that was heard from
-	renewed     atomic.Bool   // it has restarted since the last look
-	signs       Signs         // what has arrived from it
+	incarnation atomic.Uint64 // newest start of the node that this node has heard from
+	renewed     atomic.Bool   // the node has restarted since the last look
+	signs       Signs         // signs of life of the node
 	speaks      atomic.Pointer[sharding.VersionRange]
 	timing      timing
 	state       atomic.Int32  // written only by watch
@@ -29,15 +29,15 @@ type peer struct {
 	received    traffic
 
 	mu      sync.Mutex
-	address string // where it listens; "" if there should be no link
+	address string // where the node listens; "" if there should be no link
 	running bool   // the link's goroutine runs
 	cut     func(error)
 	inbound *served              // the link from the node
-	calling map[*served]struct{} // the calls that it has open here
+	calling map[*served]struct{} // open calls of the node to this one
 	ending  ending
 	// The newest link from the node: its start, its number, and when it ended.
 	linkOf, linkNumber uint64
-	linkEnded          int64 // in units of Peers.now
+	linkEnded          int64 // time in units of Peers.now
 }
 
 // traffic counts frames in one direction.
@@ -89,8 +89,9 @@ func (q *peer) again() {
 }
 
 // onRestart ends the links to and from the older start of the node. Components
-// that relied on that start must learn that it is gone, however soon the new one
-// came, because a leader that lost its disk in between is no longer a replica.
+// that relied on that start must learn that it ended, even if the new start
+// followed at once, because a leader that lost its disk in between is no longer
+// a replica.
 func (q *peer) onRestart(incarnation uint64) {
 	q.owner.opts.Logger.Info("a node has restarted", "node_id", q.id, "incarnation", incarnation)
 	q.signs.Renew()

@@ -32,7 +32,7 @@ type node struct {
 	state   map[sharding.NodeID][]string
 }
 
-// everybody regards all nodes as members.
+// everybody is metadata that contains every node as a member.
 type everybody struct{}
 
 func (everybody) Standing(sharding.NodeID, uint64) peer.Standing { return peer.StandingMember }
@@ -115,7 +115,8 @@ func (d *node) stop(t testing.TB) {
 	<-d.served
 }
 
-// until waits for a condition on what the node has received.
+// until waits for a condition on the frames and callbacks that the node has
+// recorded.
 func (d *node) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	late := false

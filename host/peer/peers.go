@@ -25,7 +25,7 @@ type Peers struct {
 	confirmed   atomic.Pointer[func(sharding.NodeID) uint64]
 	members     atomic.Pointer[Members]
 	lookups     lookups
-	replaced    atomic.Bool                               // another node said so since TakeReplaced was called
+	replaced    atomic.Bool                               // another node has rejected this start as outdated since the last TakeReplaced
 	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced on change, never modified
 	handler     http.Handler
 	referrals   referrals
@@ -34,13 +34,13 @@ type Peers struct {
 	// delay calls and neither delays heartbeats.
 	calls, bulk *http.Transport
 	snapshots   chan struct{} // one slot for each snapshot being received
-	noticed     chan struct{} // one slot: a node that was not alive was heard from
+	noticed     chan struct{} // one slot: something arrived from a node that was not alive
 
 	mu     sync.Mutex
 	closed bool
 	served map[*served]struct{} // the streams that are being served
 	active sync.WaitGroup       // counts served
-	ctx    context.Context      // of the links
+	ctx    context.Context      // context of the links
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 }
@@ -72,9 +72,9 @@ func New(opts Options) (*Peers, error) {
 // none.
 func (p *Peers) Cluster() string { return *p.cluster.Load() }
 
-// SetCluster sets the cluster of a node that had none. Before that, all served
-// calls except Probe and Pledge are rejected, and of this node's calls only
-// Probe, Pledge and Join succeed.
+// SetCluster sets the cluster of a node that had none. Before that, the node
+// rejects all calls except Probe and BootstrapVote, and of its own calls only
+// Probe, BootstrapVote and Join succeed.
 func (p *Peers) SetCluster(id string) error {
 	if !validName(id) {
 		return fmt.Errorf("cluster id %q is empty, too long or not printable ASCII", id)
@@ -100,12 +100,13 @@ func (p *Peers) Raise(incarnation uint64) {
 // Incarnation identifies the current start of this node.
 func (p *Peers) Incarnation() uint64 { return p.incarnation.Load() }
 
-// TakeReplaced reports whether another node rejected this one since the last
-// call because it knows of a later start of it. This is the claim of a single
-// node.
+// TakeReplaced reports whether since the last call another node has rejected
+// this one because it knows a later start of it. A single node claims this, so
+// it may be wrong.
 func (p *Peers) TakeReplaced() bool { return p.replaced.Swap(false) }
 
-// noteReplaced records whether err is such a rejection, and returns err.
+// noteReplaced records whether err says that this start is outdated, and
+// returns err.
 func (p *Peers) noteReplaced(err error) error {
 	var theirs *faultError
 	if errors.As(err, &theirs) && theirs.kind == ErrOldIncarnation {
@@ -114,10 +115,10 @@ func (p *Peers) noteReplaced(err error) error {
 	return err
 }
 
-// Confirm sets a function that returns the start of a node in the metadata, or
-// 0. It must not block. From then on a node is accepted if its start is not
-// older than that, regardless of other starts that were heard under its name,
-// because a forged later start must not lock it out.
+// Confirm sets a function that returns the start of a node according to the
+// metadata, or 0. It must not block. From then on a node is accepted if its
+// start is not older than that, even if calls under its name claimed a later
+// start, because a forged later start must not lock it out.
 func (p *Peers) Confirm(start func(sharding.NodeID) uint64) { p.confirmed.Store(&start) }
 
 // SetAddresses sets where nodes listen, as host:port. Peers keeps links to
@@ -151,9 +152,9 @@ func (p *Peers) Send(to sharding.NodeID, frame []byte) {
 	}
 }
 
-// IsAlive reports whether the node was alive at the last look: something arrived
-// from it within SuspectAfter, and its raft loop made progress within
-// StallAfter.
+// IsAlive reports whether the node was alive when the failure detector last
+// looked: something had arrived from it within SuspectAfter, and its raft loop
+// had made progress within StallAfter.
 func (p *Peers) IsAlive(node sharding.NodeID) bool {
 	q := (*p.table.Load())[node]
 	return q != nil && q.isAlive()
@@ -175,14 +176,14 @@ func (p *Peers) DroppedFrames(node sharding.NodeID) uint64 {
 	return 0
 }
 
-// Stats describes this node's links with one other node. Counts start at this
-// start.
+// Stats describes this node's links with one other node. Counters start at 0
+// when this process starts.
 type Stats struct {
 	Node           sharding.NodeID
-	Address        string // where its link goes; empty if there should be none
-	Incarnation    uint64 // newest start that was heard from; 0 if none
+	Address        string // address that the link goes to; empty if there should be no link
+	Incarnation    uint64 // newest start of the node that this node has heard from; 0 if none
 	Alive          bool
-	Links          uint64 // links to it that were begun
+	Links          uint64 // links to the node that were begun
 	FramesSent     uint64
 	BytesSent      uint64
 	FramesReceived uint64
@@ -252,9 +253,9 @@ func (p *Peers) addressOf(id sharding.NodeID) string {
 	return q.address
 }
 
-// addPeer returns the state about a node and creates it if necessary. Nodes are
-// forgotten only if there is no room, because an older start of a node must be
-// recognized.
+// addPeer returns the state of a node and creates it if necessary. The state of
+// a node is dropped only if there is no room, because an older start of a node
+// must be recognized.
 func (p *Peers) addPeer(id sharding.NodeID) (*peer, error) {
 	if q := (*p.table.Load())[id]; q != nil {
 		return q, nil
@@ -281,7 +282,8 @@ func (p *Peers) addPeer(id sharding.NodeID) (*peer, error) {
 	return q, nil
 }
 
-// evict forgets one node that has no link in either direction and is suspected.
+// evict drops the state of one node that has no link in either direction and is
+// suspected.
 func evict(table map[sharding.NodeID]*peer) bool {
 	for id, q := range table {
 		q.mu.Lock()

@@ -37,7 +37,7 @@ func beNode(addressOfA string) {
 }
 
 // A process that is stopped with SIGSTOP keeps its connections and its port. It
-// becomes suspected nevertheless, and alive when it continues.
+// is suspected nevertheless, and counts as alive again when it continues.
 func TestStoppedProcess(t *testing.T) {
 	a := start(t, network.TCP{}, "127.0.0.1:0", "a")
 	defer a.stop(t)

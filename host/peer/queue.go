@@ -13,8 +13,8 @@ type queue struct {
 
 	mu      sync.Mutex
 	frames  [][]byte
-	bytes   int // of frames, and of frames taken but not yet released
-	count   int // number of the same frames
+	bytes   int // bytes of queued frames, and of taken frames that are not released
+	count   int // number of these frames
 	dropped uint64
 }
 

@@ -12,16 +12,18 @@ import (
 // maxReferrals bounds the addresses whose referral is remembered.
 const maxReferrals = 1024
 
-// referrals remembers which addresses serve only clients, and where their nodes
-// serve other nodes, as the nodes said in their answers. It helps callers that
+// referrals remembers the addresses at which nodes serve only clients, and for
+// each the address for other nodes, as the answers say. It helps callers that
 // know a node only by its client address, from their seeds or from before the
-// cluster version was raised. Referrals are not followed further.
+// cluster version was raised. A referral in the answer from the second address
+// is not followed.
 type referrals struct {
 	mu sync.Mutex
 	to map[string]string
 }
 
-// at returns where to call a node that was known at an address.
+// at returns the address to call for a node that was known at the given
+// address.
 func (r *referrals) at(address string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,8 +33,9 @@ func (r *referrals) at(address string) string {
 	return address
 }
 
-// At returns where to call a node that was known at an address, as far as the
-// node has said.
+// At returns the address to call for a node that was known at the given
+// address. That is the given address, unless the node has referred to another
+// one.
 func (p *Peers) At(address string) string { return p.referrals.at(address) }
 
 // forget makes the next call use the address itself, because the node may have
@@ -56,7 +59,7 @@ func (r *referrals) take(address string, answer *http.Response) bool {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return false
 	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() { // it listens on every interface
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() { // the node listens on every interface
 		host, _, _ = net.SplitHostPort(address)
 	}
 	to := net.JoinHostPort(host, port)

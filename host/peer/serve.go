@@ -16,9 +16,9 @@ const servicePath = "/" + peerv1connect.PeerServiceName + "/"
 // Bounds of messages other than those of links.
 const (
 	maxCallBytes  = 4 << 20
-	maxOpenBytes  = 1 << 10   // of a call that anyone may make
-	maxHeadBytes  = 64 << 10  // of a snapshot's header
-	maxChunkBytes = 256 << 10 // of a snapshot or a module
+	maxOpenBytes  = 1 << 10   // size of the request of a call that anyone may make
+	maxHeadBytes  = 64 << 10  // size of a snapshot's header
+	maxChunkBytes = 256 << 10 // size of a chunk of a snapshot or a module
 	maxPieceBytes = maxChunkBytes + maxHeadBytes + 64
 )
 
@@ -49,9 +49,9 @@ func (p *Peers) newHandler() http.Handler {
 }
 
 // Admit wraps a handler of calls between nodes. It checks the caller, records a
-// sign of life, and answers with this node's hello. CallerOf returns the caller
-// inside. Calls of the peer service need what the table needs says; all other
-// calls need a member.
+// sign of life, and answers with this node's hello. In the handler, CallerOf
+// returns the caller. Calls of the peer service require what the table needs
+// lists for them; all other calls require a member.
 func (p *Peers) Admit(next http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -112,8 +112,8 @@ func (p *Peers) admit(r *http.Request, s *served) error {
 	if s.peer, err = p.meet(h); err != nil {
 		return err
 	}
-	// If the node is put down after this line, Sever finds the call. If that
-	// happened before, the second check finds it.
+	// If the node is put down after this line, Sever finds the call. If it was
+	// put down before, the second check notices that.
 	s.peer.addCall(s)
 	if now := p.standing(h); now == StandingPutDown || need == needMember && now != StandingMember {
 		s.peer.removeCall(s)

@@ -11,23 +11,25 @@ import "sync/atomic"
 // Times are the caller's, in any unit, and must not go back. The methods are
 // safe for concurrent use.
 type Signs struct {
-	last  atomic.Int64 // when something last arrived, or the node became known
+	last  atomic.Int64 // when something last arrived, or when the node became known
 	spoke atomic.Bool  // something has ever arrived
 	turns atomic.Uint64
 	grew  atomic.Int64 // when turns last changed
-	ended atomic.Bool  // its process seems to have ended since something last arrived
+	ended atomic.Bool  // the process seems to have ended after the last arrival
 }
 
-// Patience is how long a node counts as alive without a sign.
+// Patience is how long a node counts as alive without a sign of life.
 type Patience struct {
-	// Suspect is how long nothing may arrive.
+	// Suspect is the time without any arriving byte after which the node is
+	// suspected.
 	Suspect int64
-	// Stall is how long its raft loop may make no progress. It is longer than
-	// Silent, because a disk that is slow for a moment is not dead.
+	// Stall is the time without progress of the node's raft loop after which
+	// the node is suspected. It is longer than Suspect, because a disk that is
+	// slow for a moment is not dead.
 	Stall int64
 }
 
-// Begin makes a node known from which nothing has arrived yet.
+// Begin starts the time for a node from which nothing has arrived yet.
 func (s *Signs) Begin(now int64) { s.last.Store(now) }
 
 // NoteArrival records that something arrived.
@@ -54,16 +56,16 @@ func (s *Signs) End() { s.ended.Store(true) }
 // HasEnded reports whether End was called and nothing has arrived since.
 func (s *Signs) HasEnded() bool { return s.ended.Load() }
 
-// IsSuspected reports whether the node is suspected. Time before since does not
-// count.
+// IsSuspected reports whether the node is suspected. A silence counts only from
+// since on.
 func (s *Signs) IsSuspected(now, since int64, p Patience) bool {
 	return now-max(s.last.Load(), since) >= p.Suspect ||
 		s.turns.Load() != 0 && now-max(s.grew.Load(), since) >= p.Stall
 }
 
-// IsAlive reports whether the node counts as alive. It is stricter than !Silent:
-// the node must have sent something, and old signs do not count even if the
-// watcher was paused.
+// IsAlive reports whether the node counts as alive. It is stricter than
+// !IsSuspected: the node must have sent something, and old signs do not count
+// even if the watcher was paused.
 func (s *Signs) IsAlive(now int64, p Patience) bool {
 	return s.spoke.Load() && !s.IsSuspected(now, 0, p)
 }

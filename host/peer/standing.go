@@ -34,12 +34,12 @@ type Members interface {
 	Confirm(ctx context.Context) error
 }
 
-// Bounds of the calls that wait because their caller is not a member as far as
-// this node knows.
+// Bounds of the calls that wait for a read of the metadata, because this node
+// does not know their caller as a member.
 const (
 	lookupTime     = 2 * time.Second
-	maxLookups     = 64 // concurrently
-	maxNodeLookups = 16 // of these for one node
+	maxLookups     = 64 // concurrent calls
+	maxNodeLookups = 16 // concurrent calls of one node
 )
 
 // lookups counts the waiting calls.
@@ -130,8 +130,9 @@ func (p *Peers) lookUp(ctx context.Context, node sharding.NodeID) error {
 	return (*members).Confirm(ctx)
 }
 
-// Sever ends the calls that a node has open here, and this node's link to it.
-// Call it after Standing has changed: later calls are rejected because of that.
+// Sever ends the open calls of a node to this one, and this node's link to it.
+// Call it after Standing has changed: later calls are rejected because of the
+// new standing.
 func (p *Peers) Sever(node sharding.NodeID) {
 	q := (*p.table.Load())[node]
 	if q == nil {

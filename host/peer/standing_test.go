@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// roster contains the members.
+// roster is metadata with the members of a cluster.
 type roster struct {
 	mu       sync.Mutex
 	standing peer.Standing
@@ -95,8 +95,8 @@ func TestOnlyMembersAreServed(t *testing.T) {
 	}
 }
 
-// A procedure that is not in the table needs a member, for example the calls
-// that a node forwards for a client.
+// A procedure that is not in the table requires a member. Examples are the
+// calls that a node forwards for a client.
 func TestForwardedCallsNeedMember(t *testing.T) {
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b")
 	defer b.stop(t)

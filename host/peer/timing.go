@@ -11,17 +11,16 @@ import (
 const (
 	// beatsKept is how many heartbeats may be in flight and still be measured.
 	beatsKept = 16
-	// tripsKept is the number of round trips in the percentile. With five
-	// heartbeats a second it covers the last 100 s.
+	// tripsKept is the number of round trips from which the percentile is
+	// computed. With five heartbeats a second they cover the last 100 s.
 	tripsKept = 512
 	// skewsKept is the number of recent round trips from which the skew is
-	// taken. It is taken from the fastest, because its two directions differ
-	// least.
+	// taken: that of the fastest one, because its two directions differ least.
 	skewsKept = 16
 )
 
-// Timing is what the heartbeats of a link measure about the network path and
-// the other node's wall clock.
+// Timing describes the network path to a node and that node's wall clock, as
+// measured by the heartbeats of a link.
 type Timing struct {
 	Node sharding.NodeID
 	// Trips is the number of measurements. If 0, the other fields are unknown.
@@ -51,8 +50,8 @@ func (t *timing) add(v trip) {
 	t.count++
 }
 
-// of returns the measurements. It computes the percentile only if asked,
-// because that needs a sort.
+// of returns the measurements. It computes the percentile only if percentile is
+// set, because that requires a sort.
 func (t *timing) of(node sharding.NodeID, percentile bool) Timing {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 )
 
 // answerTime is how long before the deadline of a call its wait ends, so that
-// the caller gets the run as it is, instead of an error.
+// the caller gets the current state of the run instead of an error.
 const answerTime = 500 * time.Millisecond
 
 // GetWorkflow returns a run, and waits for its end if that is requested.
@@ -42,8 +42,9 @@ func (h *Handler) GetWorkflow(ctx context.Context, r *connect.Request[workflowv1
 	return connect.NewResponse(res.Msg), nil
 }
 
-// await returns a run whose shard this node leads, once it has ended or the wait
-// is over. A wait counts as a stream, because it may last as long.
+// await returns a run whose shard this node leads, once the run has ended or
+// the wait is over. A wait counts as a stream, because it may take as long as
+// one.
 func (h *Handler) await(ctx context.Context, id sharding.EntityID, wait time.Duration) (*workflowv1.Run, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)-answerTime)

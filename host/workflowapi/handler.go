@@ -43,11 +43,11 @@ type Entities interface {
 	ReadRecords(context.Context, *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error)
 }
 
-// Runs knows the runs whose shards this node leads.
+// Runs reads the runs whose shards this node leads.
 type Runs interface {
 	// IsWorkflow reports whether the type is a workflow.
 	IsWorkflow(entityType string) bool
-	// Run describes a run, as of a time after the call began.
+	// Run describes a run. The description is not older than the call.
 	Run(ctx context.Context, id sharding.EntityID) (entityapi.RunInfo, error)
 	// WatchRun returns a channel that receives after the run has changed.
 	WatchRun(id sharding.EntityID) (changed <-chan struct{}, cancel func())
@@ -161,7 +161,7 @@ func (h *Handler) TerminateWorkflow(ctx context.Context, r *connect.Request[work
 	return connect.NewResponse(&workflowv1.TerminateWorkflowResponse{}), nil
 }
 
-// QueryWorkflow asks the code of a run.
+// QueryWorkflow sends a query to a run.
 func (h *Handler) QueryWorkflow(ctx context.Context, r *connect.Request[workflowv1.QueryWorkflowRequest]) (*connect.Response[workflowv1.QueryWorkflowResponse], error) {
 	m := r.Msg
 	if err := h.check(ctx, m.GetEntityType()); err != nil {

@@ -92,10 +92,10 @@ func (l *listing) page(ctx context.Context) (*workflowv1.ListWorkflowsResponse, 
 type listing struct {
 	h        *Handler
 	request  *workflowv1.ListWorkflowsRequest
-	prefixes []string // of ids; at least one
+	prefixes []string // prefixes of ids; at least one
 }
 
-// place is a place in a listing: after an id, of a shard, of a prefix.
+// place is a place in a listing: after an id of a shard, within a prefix.
 type place struct {
 	prefix int
 	shard  sharding.ShardID
@@ -122,8 +122,8 @@ func (l *listing) next(at place) place {
 	return l.first(at.prefix + 1)
 }
 
-// first returns the first place of a prefix or, if no shard has it, of one after
-// it.
+// first returns the first place of a prefix. If no shard has that prefix, it
+// returns the first place of the next prefix.
 func (l *listing) first(prefix int) place {
 	for ; prefix < len(l.prefixes); prefix++ {
 		if first, last := l.shards(prefix); first <= last {
@@ -133,8 +133,9 @@ func (l *listing) first(prefix int) place {
 	return place{prefix: prefix}
 }
 
-// filter hashes what is listed, so that tokens of different listings differ. It
-// includes the visible prefixes, which change with the caller's roles.
+// filter returns a hash of the selected type, state and prefixes, so that
+// tokens of different listings differ. It includes the visible prefixes, which
+// change with the caller's roles.
 func (l *listing) filter() uint32 {
 	m := l.request
 	return page.Filter(append([]string{m.GetEntityType(), m.GetStatus().String(), strconv.Itoa(int(m.GetShardId()))}, l.prefixes...)...)

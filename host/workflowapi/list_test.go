@@ -25,7 +25,7 @@ type shards struct {
 	runs map[sharding.ShardID]map[string]journal.RunState
 	read []string // prefixes that were read
 
-	lastError string // of each run
+	lastError string // last error of each run
 }
 
 const atOnce = 2
@@ -69,8 +69,8 @@ func (s *shards) Encoding(context.Context, string) (request.Encoding, error) {
 	return request.JSON, nil
 }
 
-// testShards returns a handler of runs in five shards: each has a0 to a6, the
-// second one b0 to b3 too.
+// testShards returns a handler with runs in five shards. Each shard has the
+// runs a0 to a6, and the second one also has b0 to b3.
 func testShards() (*shards, *Handler) {
 	s := &shards{runs: map[sharding.ShardID]map[string]journal.RunState{}}
 	for shard := sharding.ShardID(1); shard <= 5; shard++ {
@@ -86,8 +86,8 @@ func testShards() (*shards, *Handler) {
 }
 
 // TestListingHasEachRunOnce lists runs by prefixes, as for a caller who may see
-// only these, in pages of different sizes. Each run is on one page, and nothing
-// is read beyond the prefixes.
+// only these, in pages of different sizes. Each run must be on exactly one
+// page, and nothing may be read beyond the prefixes.
 func TestListingHasEachRunOnce(t *testing.T) {
 	for _, prefixes := range [][]string{{""}, {"a"}, {"b"}, {"a1", "b", "nothing"}, {"a1", "a5"}} {
 		for _, status := range []workflowv1.RunStatus{0, workflowv1.RunStatus_RUNNING, workflowv1.RunStatus_FAILED} {
@@ -132,8 +132,9 @@ func TestListingHasEachRunOnce(t *testing.T) {
 	}
 }
 
-// TestPagesAreLimitedInBytes lists runs with long errors. A page ends with the run
-// that reaches its size, and the next page continues after that run.
+// TestPagesAreLimitedInBytes lists runs with long errors. A page must end with
+// the run that reaches the size limit, and the next page must continue after
+// that run.
 func TestPagesAreLimitedInBytes(t *testing.T) {
 	s, h := testShards()
 	s.lastError = strings.Repeat("x", page.Bytes/3)
@@ -161,8 +162,9 @@ func TestPagesAreLimitedInBytes(t *testing.T) {
 	}
 }
 
-// TestTokensBelongToTheirListing: a token of another filter, or of other visible
-// prefixes, and one that was changed are rejected.
+// TestTokensBelongToTheirListing checks that a token is rejected if it was
+// changed, or comes from a listing with another filter or other visible
+// prefixes.
 func TestTokensBelongToTheirListing(t *testing.T) {
 	_, h := testShards()
 	l := listing{h: h, request: &workflowv1.ListWorkflowsRequest{EntityType: "payout", PageSize: 1}, prefixes: []string{"a1", "a2"}}
@@ -185,9 +187,10 @@ func TestTokensBelongToTheirListing(t *testing.T) {
 	}
 }
 
-// TestOnlyWorkflowsHaveRuns: no call about an entity of another type reaches it.
+// TestOnlyWorkflowsHaveRuns checks that a call about an entity of a type that
+// is not a workflow never reaches the entity.
 func TestOnlyWorkflowsHaveRuns(t *testing.T) {
-	_, h := testShards() // without Entities, so a call that reaches an entity panics
+	_, h := testShards() // the handler has no Entities, so a call that reaches an entity panics
 	ctx := t.Context()
 	for name, call := range map[string]func() error{
 		"StartWorkflow": func() error {

@@ -12,8 +12,8 @@ package resident
 //	                              victim
 type Cache[E Member[E]] struct {
 	window, probation, protected list[E]
-	count                        int // in the lists
-	hibernated                   int // hibernated: they count for the sketch, but are in no list
+	count                        int // number of entities in the lists
+	hibernated                   int // hibernated entities, which count for the sketch but are in no list
 	often                        sketch
 }
 
@@ -124,14 +124,14 @@ func (c *Cache[E]) SetHibernated(e E) {
 	c.Remove(e)
 }
 
-// PutBack returns an entity that was set apart to the lists.
+// PutBack returns a hibernated entity to the lists.
 func (c *Cache[E]) PutBack(e E) {
 	c.hibernated--
 	c.count++
 	c.move(e, inProbation)
 }
 
-// DropHibernated forgets one entity that was set apart.
+// DropHibernated forgets one hibernated entity.
 func (c *Cache[E]) DropHibernated() {
 	if c.hibernated--; c.count+c.hibernated == 0 {
 		c.often = sketch{}
@@ -170,11 +170,10 @@ func (c *Cache[E]) Victim() E {
 
 func (c *Cache[E]) ForgetHibernated() { c.hibernated = 0 }
 
-// Count is the number of entities in the lists, without entities that are set
-// apart.
+// Count is the number of entities in the lists, without hibernated entities.
 func (c *Cache[E]) Count() int { return c.count }
 
-// HibernatedCount is the number of entities that are set apart.
+// HibernatedCount is the number of hibernated entities.
 func (c *Cache[E]) HibernatedCount() int { return c.hibernated }
 
 // Estimate returns about how often the entity with this key was used recently.

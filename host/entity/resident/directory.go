@@ -23,7 +23,7 @@ const (
 	partBits   = 8
 )
 
-// sendsPerRead returns the part that a key belongs to.
+// partOf returns the part that a key belongs to.
 func partOf(key uint32) int { return int(key >> (32 - partBits)) }
 
 const leastSlots = 8
@@ -68,7 +68,8 @@ func (d *Directory[E]) Get(id sharding.EntityID, key uint32) E {
 	return none
 }
 
-// Has reports whether this very entity is in the directory.
+// Has reports whether this entity, and not just one with an equal id, is in the
+// directory.
 func (d *Directory[E]) Has(e E) bool { return d.Get(e.ID(), e.Key()) == e }
 
 // Put adds an entity that is not in the directory.

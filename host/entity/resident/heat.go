@@ -21,7 +21,7 @@ const (
 	hotCounters = 128
 	// hotSlots is the size of the index, a power of two.
 	hotSlots = 4 * hotCounters
-	// hotOneIn is the number of commands that a counted one stands for.
+	// hotOneIn is the number of commands of which one is counted.
 	hotOneIn = 8
 	// hotWindow is the length of a window. A report covers the current window
 	// and the previous one.

@@ -20,8 +20,8 @@ func (h *Heat) add(now int64, e *member, fuel uint64) {
 }
 
 // TestSketchBoundsItsError checks that a sketch never counts an entity too low,
-// that it reports the possible error upwards, and that its index finds every
-// counter.
+// that its count exceeds the true one by at most the error that it reports, and
+// that its index finds every counter.
 func TestSketchBoundsItsError(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20 {

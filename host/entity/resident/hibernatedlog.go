@@ -28,7 +28,7 @@ type kind[T comparable] struct {
 type page[T comparable] struct {
 	log  *Log[T]
 	mem  []byte
-	used int // bytes taken by records, including records that are gone
+	used int // bytes taken by records, including forgotten ones
 	live int // bytes of live records
 	from int // offset before which there are no live records
 }
@@ -204,7 +204,8 @@ func (s *Store[T]) firstOf(log *Log[T]) (Slot, record) {
 }
 
 // mergesAtOnce bounds the pairs of pages that are examined for each new page.
-// It is more than one so that merging keeps up with the records that go.
+// It is more than one, so that merging keeps up with the records that are
+// forgotten.
 const mergesAtOnce = 4
 
 // merge merges adjacent pages whose records fit on one page. It continues where

@@ -1,10 +1,10 @@
 package resident
 
 // Idle is a list of entities in memory, least recently used first, with a
-// cursor to the first that was not examined.
+// cursor to the first entity that was not examined.
 type Idle[E IdleMember[E]] struct {
 	first, last E
-	next        E // the first that was not examined
+	next        E // the first entity that was not examined
 }
 
 // IdleLinks are the neighbours of an entity in an Idle.

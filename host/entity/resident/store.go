@@ -9,15 +9,15 @@ import "github.com/hostd/hostd/sharding"
 //
 // An executor may have millions of entities in memory, most of them idle. As Go
 // objects they would cost the garbage collector time in every cycle and several
-// times the memory. Passivating them would cost a load on their next request.
-// A hibernated entity keeps its state in its guest, so it wakes up without I/O
+// times the memory. Passivating them would cost a load on their next request. A
+// hibernated entity keeps its state in its guest, so it wakes up without I/O
 // and without a guest call.
 //
 // An entity is either an object in a Directory or a record in a Table, never
 // both. A log has its records in the order of the entities' last use, because a
 // record is appended when its entity hibernates and entities hibernate in about
 // that order. So the least recently used ones are found at the beginning of the
-// log. Records that go leave gaps; merging adjacent pages bounds them.
+// log. Forgotten records leave gaps, which merging adjacent pages bounds.
 
 // Owner holds the tables that refer to a Store's records.
 type Owner interface {

@@ -13,8 +13,8 @@ type Table struct {
 // Len is the number of entities.
 func (t *Table) Len() int { return t.len }
 
-// Next returns the first entity at position at or after it, and its position,
-// or 0 if there is none. Positions change when the table changes.
+// Next returns the first entity at position at or later, and its position, or 0
+// if there is none. Positions change when the table changes.
 func (t *Table) Next(at int) (p Slot, place int) {
 	if t.parts != nil {
 		for i := at / partPlaces; i < len(t.parts); i, at = i+1, (i+1)*partPlaces {

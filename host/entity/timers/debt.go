@@ -4,10 +4,10 @@ import (
 	"time"
 )
 
-// The rate of the timers assumes commands that cost little. If a command of a
-// timer writes or computes much more than that, its type owes time: timers of
-// the type wait until the executor would have fired as many cheap timers at the
-// type's share of the rate.
+// The rate of the timers assumes commands that cost little. If a timer's
+// command writes or computes much more, its type owes time: timers of the type
+// wait until the executor would have fired as many cheap timers at the type's
+// share of the rate.
 
 const (
 	// smallBytes and smallFuel are the highest cost of a timer's command for

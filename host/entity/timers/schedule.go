@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// A schedule is a timer that the record which ends it sets again. The executor
-// that decides the command computes the next tick from its clock and its own
-// copy of the time zone rules, and stores the result in the record. So a
-// replica that replays the record needs neither.
+// A schedule is a timer that is set again by the record of each tick. The
+// executor that decides a tick's command computes the next tick from its clock
+// and its own copy of the time zone rules, and stores the result in the record.
+// So a replica that replays the record needs neither.
 
 // missedAfter is how late a tick may fire before it counts as missed.
 const missedAfter = int64(time.Minute)

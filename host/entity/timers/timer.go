@@ -43,14 +43,14 @@ var ErrStale = errors.New("the timer has changed")
 type Shard struct {
 	id      sharding.ShardID
 	dropped bool            // the executor no longer leads the shard
-	at      int64           // log clock time of the next read of due timers; 0 for never
-	scan    *Scan           // in progress; nil if none
+	at      int64           // log clock time at which due timers are read next; 0 for never
+	scan    *Scan           // scan in progress; nil if none
 	asOf    uint64          // asOf of the last scan
-	window  []journal.Timer // read and not admitted, by due time; the shard is in pacer.windows if there are any
-	firing  int             // read and not completed
-	skipped bool            // timers of suspended types were skipped
-	// ops are the latest proposals that touch each timer, at least the proposals that
-	// the applied state may not include yet.
+	window  []journal.Timer // timers read and not admitted, by due time; the shard is in pacer.windows if there are any
+	firing  int             // number of timers that are read and not completed
+	skipped bool            // the last scan skipped timers of suspended types
+	// ops has the latest proposal that touches each timer. Proposals that the
+	// applied state includes may be missing.
 	ops  map[key]uint64
 	most int // size of ops at which decided entries are removed
 	// inFlight holds, by entity, the proposals that set timers and may be
@@ -65,10 +65,10 @@ type key struct {
 	name   string
 }
 
-// inFlight bounds the number of timers that an entity's undecided proposals set.
-// It keeps two counters instead of a list of proposals: a proposal is counted in
-// newer if it is made while a proposal in older is undecided, and a counter is
-// reset when its last proposal is decided. So the sum may be too high.
+// inFlight counts the timers that an entity's undecided proposals set, and may
+// count too many. It keeps two counters instead of a list of proposals: a
+// proposal is counted in newer if it is made while a proposal in older is
+// undecided, and a counter is reset when its last proposal is decided.
 type inFlight struct{ older, newer sets }
 
 // sets counts the timers that proposals up to last set.
@@ -207,7 +207,7 @@ func (q *Timers) OnScan(scan *Scan) {
 	q.LookAt(now.UnixNano())
 	s := q.shards[scan.shard]
 	if s == nil || s.scan != scan {
-		return // from an earlier term
+		return // the scan is from an earlier term
 	}
 	s.scan = nil
 	if scan.err != nil {
@@ -222,7 +222,7 @@ func (q *Timers) OnScan(scan *Scan) {
 		s.skipped = true
 	}
 	for typ := range scan.passed {
-		if !q.opts.Types.IsSuspended(typ) { // it was resumed before this shard skipped it
+		if !q.opts.Types.IsSuspended(typ) { // the type was resumed before this scan was handled
 			q.Wake(s, now.UnixNano())
 		}
 	}
@@ -253,13 +253,13 @@ type Firing struct {
 	shard   *Shard
 	asOf    uint64
 	cold    bool     // its entity is being loaded
-	renewal *renewal // if it is a schedule, once the command is decided
+	renewal *renewal // set for a schedule once the command is decided
 	request request.Request
 	span    Span // nil without tracing
 }
 
-// Of returns the timer whose command the request is, or nil for any other
-// request.
+// Of returns the timer whose command the request is, or nil if the request is
+// not from a timer.
 func Of(r *request.Request) *Firing {
 	f, _ := r.Done.(*Firing)
 	return f

@@ -22,20 +22,21 @@ const (
 	// windowsTimers bounds the timers of an executor that are read and not
 	// admitted.
 	windowsTimers = 16384
-	// runTimers of a shard are admitted in a row, whatever is due in other
-	// shards, so that they share an entry of its log.
+	// runTimers is the number of timers of a shard that are admitted in a row,
+	// even if timers of other shards are due earlier, so that they share an
+	// entry of the log.
 	runTimers = 32
 	// scansAtOnce bounds concurrent scans. It leaves half of the loaders to
 	// callers.
 	scansAtOnce = 4
-	// admittedTimers bounds the timers that are admitted and not fired, and
-	// coldTimers those of them whose entities are being loaded, so that the
-	// load of a caller's entity waits for a few of these loads at most.
+	// admittedTimers bounds the timers that are admitted and not fired.
+	// coldTimers bounds those of them whose entities are being loaded, so that
+	// the load of a caller's entity waits for a few of these loads at most.
 	admittedTimers = 1024
 	coldTimers     = 32
 
-	// paceMost bounds the rate without other requests, as a multiple of the
-	// minimum rate.
+	// paceMost bounds the rate if there are no other requests, as a multiple of
+	// the minimum rate.
 	paceMost = 8
 	// paceBurst is how long unused allowance accumulates, paceLook how often
 	// the rate is adjusted, and Tick when the executor tries again to admit
@@ -44,9 +45,9 @@ const (
 	paceLook  = 10 * time.Millisecond
 	Tick      = 2 * time.Millisecond
 	// After paceReset without a timer the rate returns to the minimum. After
-	// Alone without other requests it grows. Alone is longer than a commit,
-	// because a caller that waits for an answer may not send its next request
-	// meanwhile.
+	// Alone without other requests the rate grows. Alone is longer than a
+	// commit, because a caller that waits for an answer may not send its next
+	// request in the meantime.
 	paceReset = 100 * time.Millisecond
 	Alone     = time.Second
 	// If the last commit took longer than Slow, other requests wait, so timers
@@ -77,7 +78,7 @@ type pacer struct {
 	due      []*Shard // scratch space, empty between calls
 	windows  windows
 	ahead    int // timers in windows
-	scans    int // in progress
+	scans    int // scans in progress
 	admitted int // admitted and not fired
 	cold     int // of these, those with entities that are being loaded
 }
@@ -128,8 +129,9 @@ func (p *pacer) canAdmit() bool {
 	return p.latest <= int64(Slow) && float64(p.admitted) < max(1, p.rate*paceBurst.Seconds())
 }
 
-// canBegin reports whether a run of timers may begin. A run that would be short
-// waits until the next tick, because a longer one shares a log entry.
+// canBegin reports whether a run of timers may begin. If only a short run is
+// allowed now, it waits until the next tick, because a longer run shares one
+// log entry.
 func (p *pacer) canBegin() bool {
 	return min(p.allowed, p.spurt) >= min(runTimers, p.rate*Tick.Seconds()) && p.canAdmit()
 }

@@ -74,7 +74,7 @@ func TestTimersYieldWhenCommitsAreSlow(t *testing.T) {
 				p.admit()
 				n++
 			}
-			p.admitted = 0 // they fire immediately
+			p.admitted = 0 // these timers fire immediately
 		}
 		admitted += n
 		return n

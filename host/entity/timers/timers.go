@@ -129,7 +129,7 @@ type Counts struct {
 	Ahead    int // of these, those not admitted
 	Admitted int // in their entities' queues
 	Cold     int // of these, those with entities that are being loaded
-	Scans    int // in progress
+	Scans    int // scans in progress
 }
 
 // Counts returns the current statistics.

@@ -16,7 +16,7 @@ import (
 // as 16 bytes.
 type entry[T bytestring] struct{ b T }
 
-// bytestring is the storage of packed commands: an immutable string or a
+// bytestring is the memory that holds packed commands: an immutable string or a
 // growing byte slice.
 type bytestring interface{ ~string | ~[]byte }
 
@@ -177,8 +177,8 @@ func (p entry[T]) numbers() Command {
 	}
 }
 
-// Batch is a batch of commands, the oldest first, on their way from the reader
-// of the records to a window.
+// Batch is a batch of commands, the oldest first, that the reader of the
+// records passes to a window.
 type Batch struct {
 	packed []byte
 	count  int

@@ -2,11 +2,11 @@ package window
 
 import "github.com/hostd/hostd/journal"
 
-// Filter reports that an entity has not seen a command id, or that it may have.
-// It is a Bloom filter whose size is a power of two, so that it can grow
-// without the ids in it. A snapshot carries the filter instead of the window;
-// the window is read from the records only for an id that the filter may
-// contain.
+// Filter reports either that an entity has not seen a command id, or that it
+// may have seen it. It is a Bloom filter whose size is a power of two, so that
+// it can grow without the ids in it. A snapshot carries the filter instead of
+// the window, and the window is read from the records only for an id that the
+// filter may contain.
 type Filter struct {
 	bits []byte
 	ids  int // number of added ids
@@ -93,9 +93,9 @@ func spread[T bytestring](id T) (first, step uint64) {
 	return h, h>>17 | 1
 }
 
-// Beyond is what is known about command ids that may be older than the window.
+// Beyond knows the command ids that may be older than the window.
 type Beyond struct {
-	Filter  *Filter          // of the ids in the window and of older ones; nil while there are few ids
+	Filter  *Filter          // has the ids in the window and older ones; nil while there are few ids
 	Partial bool             // the filter has ids that are older than the window
 	Older   journal.Sequence // if Partial, the records from here on have the older ids
 }

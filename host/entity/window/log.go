@@ -9,7 +9,7 @@ import (
 // log is a window of many commands. They are packed one after another, with an
 // index by id. A log has at least one command.
 type log struct {
-	data    []byte // commands from head on; forgotten ones before
+	data    []byte // commands begin at head; the commands before it are forgotten
 	head    int
 	base    uint32 // place of data[0]; a place is an offset since the log began, modulo 1<<32
 	count   int
@@ -20,7 +20,7 @@ type log struct {
 	slots []uint32
 	seed  maphash.Seed
 
-	weighed int64 // sum of what Growth has returned
+	weighed int64 // sum of the results of Growth
 }
 
 func newLog(few string, count, replies int) *log {
@@ -89,7 +89,7 @@ func (m *log) push(n *name, r *Command) {
 		m.index(2 * len(m.slots))
 	}
 	place := m.base + uint32(len(m.data))
-	if place+1 == 0 { // its slot would look free
+	if place+1 == 0 { // place+1 would mean a free slot
 		m.compact()
 		m.base = 0
 		m.index(len(m.slots))

@@ -62,9 +62,9 @@ func history(rnd *rand.Rand, n int) (all []Command) {
 }
 
 // TestRebuiltWindowBoundsForgottenCommands rebuilds windows from the records
-// after a snapshot. No command that is missing in such a window may be younger
-// than the window's bound for forgotten commands. If the window is not full,
-// the bound must be tighter than the time of the first record.
+// after a snapshot. If a command is missing in such a window, it must not be
+// younger than the window's bound for forgotten commands. If the window is not
+// full, the bound must be tighter than the time of the first record.
 func TestRebuiltWindowBoundsForgottenCommands(t *testing.T) {
 	older := 0
 	for seed := range uint64(1000) {
@@ -86,7 +86,7 @@ func TestRebuiltWindowBoundsForgottenCommands(t *testing.T) {
 		}
 		var built Window
 		built.AddAll(&l, batch, func(bool) *Filter { return nil })
-		before := all[from-1].RecordedAt + rnd.Int64N(2) // of the first record, which need not be a command
+		before := all[from-1].RecordedAt + rnd.Int64N(2) // time of the first record, which need not be that of a command
 		built.EndRebuild(&l, before, late, false)
 		for i := range all {
 			if _, ok, _ := built.Find(&l, all[i].ID, late); !ok && all[i].RecordedAt > built.forgot {

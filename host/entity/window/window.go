@@ -62,7 +62,7 @@ func (w *Window) Find(l *Limits, id journal.CommandID, now int64) (r Command, ok
 		for rest := w.few; len(rest) > 0; {
 			var p entry[string]
 			if p, rest = next(rest); p.is(&n) {
-				last, ok = p, true // earlier ones with this id are too old
+				last, ok = p, true // earlier commands with this id are too old
 			}
 		}
 		if ok {
@@ -82,7 +82,7 @@ func (l *Limits) age(server bool) int64 {
 // keeps reports whether a window keeps its first command when r is added.
 // commands and replies are the size of the window; recordedAt and server
 // describe its first command. If the command is dropped, final reports whether
-// every earlier command is out of the window for good too. It is not if a
+// every earlier command is out of the window for good too. final is false if a
 // command with a server id was dropped for its age, because an earlier command
 // with a client id may live longer.
 func (l *Limits) keeps(commands, replies int, recordedAt int64, server bool, r *Command) (keeps, final bool) {

@@ -108,7 +108,7 @@ func TestWindowMatchesList(t *testing.T) {
 			case 0:
 				return journal.CommandID(fmt.Sprintf("%032x", n))
 			case 1:
-				return journal.CommandID(append(make([]byte, 15), byte(n/3))) // the same bytes as a packed hexadecimal id
+				return journal.CommandID(append(make([]byte, 15), byte(n/3))) // has the same bytes as a packed hexadecimal id
 			default:
 				return id(n)
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Types finds how the payloads of an entity type are encoded. It is asked for
+// Types finds how the payloads of an entity type are encoded. It is called for
 // every command.
 type Types interface {
 	// Encoding fails if the type is unknown, or if the node cannot decide yet.
@@ -28,7 +28,7 @@ type Given struct {
 }
 
 // Admit validates the entity id and the payload of a request. It returns the
-// form of the reply and the payload in the form that the module gets.
+// form in which the reply is sent, and the payload as the module gets it.
 func Admit(ctx context.Context, types Types, id sharding.EntityID, p Given) (answer wire.PayloadKind, payload []byte, err error) {
 	if err := id.Validate(); err != nil {
 		return 0, nil, err
@@ -48,7 +48,7 @@ func Admit(ctx context.Context, types Types, id sharding.EntityID, p Given) (ans
 	return codec.AnswerKind(encoding, p.Kind), payload, err
 }
 
-// AdmitEncoded is Admit for a payload as it is in a stream's message, in which a
+// AdmitEncoded is Admit for a payload from a message of a stream, in which a
 // JSON value is still encoded.
 func AdmitEncoded(ctx context.Context, types Types, id sharding.EntityID, kind wire.PayloadKind, encoded []byte) (answer wire.PayloadKind, payload []byte, err error) {
 	if kind != wire.JSONPayload {

@@ -34,9 +34,9 @@ type Calls struct {
 	pool sync.Pool
 }
 
-// call is one request and the goroutine that waits for it. Either the runtime's
-// completion or the end of the wait comes last, and that one returns the call to
-// the pool.
+// call is one request and the goroutine that waits for it. The request is
+// completed by the runtime, and the wait may end earlier; the later of the two
+// events returns the call to the pool.
 type call struct {
 	owner *Calls
 	req   request.Request
@@ -70,9 +70,9 @@ func (c *Calls) put(w *call) {
 	c.pool.Put(w)
 }
 
-// Run submits the request that fill makes and waits for its outcome, until ctx
-// ends or the deadline that Deadline allows. A command that is in flight when
-// the wait ends continues, and its outcome is then unknown to the caller.
+// Run submits the request that fill makes, and waits for its outcome until ctx
+// ends or the deadline that Deadline allows passes. If a command is in flight
+// when the wait ends, it continues, and its outcome is unknown to the caller.
 func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.Result, error) {
 	if err := c.Arrivals.Check(ctx); err != nil {
 		return request.Result{}, err
@@ -99,7 +99,7 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 	w.req.Done = w
 	w.one[0] = &w.req
 	w.timer.Reset(deadline.Sub(now))
-	kind := w.req.Kind // read it now, because the runtime owns the request after Submit
+	kind := w.req.Kind // read now, because the runtime owns the request after Submit
 	c.Runtime.Submit(w.one[:])
 
 	var err error
@@ -117,7 +117,7 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 		return request.Result{}, err
 	}
 	if err != nil {
-		<-w.done // it was completed at the same moment
+		<-w.done // the request was completed at the same moment
 	}
 	res := w.req.Result
 	c.put(w)
@@ -125,7 +125,7 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 }
 
 // Late returns the error of a request whose deadline passed after it was
-// submitted. A query changes nothing, so its outcome does not matter.
+// submitted. The outcome is unknown, except for a query, which changes nothing.
 func Late(kind request.Kind) error {
 	if kind == request.Query || kind == request.StaleQuery {
 		return status.ErrLate
@@ -137,7 +137,7 @@ func Late(kind request.Kind) error {
 func (w *call) Complete(r *request.Request) {
 	w.payer.Spend(r.Result.Fuel, len(r.Result.Payload))
 	if w.state.CompareAndSwap(callWaiting, callCompleted) {
-		w.done <- struct{}{} // has room: at most one value per use
+		w.done <- struct{}{} // never blocks: each use of the call sends at most one value
 		return
 	}
 	w.owner.put(w)

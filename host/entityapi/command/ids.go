@@ -12,8 +12,7 @@ import (
 // reads randomness in blocks of 1 KiB. It is safe for concurrent use.
 type IDs struct{ pool sync.Pool }
 
-// randomBytes is a block of random bytes, of which the first left bytes are
-// unused.
+// randomBytes is a block of random bytes. The first left bytes are unused.
 type randomBytes struct {
 	buf  [1024]byte
 	left int

@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestNameRulesAgree: for every code point, the rules for names are the
-// same for guests, callers, the journal and the validation of messages.
+// TestNameRulesAgree checks for every code point that the rules for names are
+// the same for guests, callers, the journal and the validation of messages.
 func TestNameRulesAgree(t *testing.T) {
 	var edges []rune // code points where the result changes, and some more
 	last := false

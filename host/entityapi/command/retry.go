@@ -18,8 +18,9 @@ func CheckRetry(commandID string, firstAgeMs uint64) error {
 	return nil
 }
 
-// SetFirstAttempt records how long before r.First, which is when the command arrived
-// here, it was first attempted; 0 if it was not.
+// SetFirstAttempt sets r.First to the time of the command's first attempt:
+// firstAgeMs milliseconds before its arrival on this node, which r.First holds
+// before the call. If firstAgeMs is 0, there was no earlier attempt.
 func SetFirstAttempt(r *request.Request, firstAgeMs uint64) {
 	if firstAgeMs == 0 {
 		return

@@ -23,7 +23,8 @@ import (
 // errPageFull stops the reading of a shard at the end of a page.
 var errPageFull = errors.New("enough sends")
 
-// sendPlace is where a listing of sends continues: after an item of a shard.
+// messagePlace is where a listing of messages continues: after an item of a
+// shard.
 type messagePlace struct {
 	shard sharding.ShardID
 	after journal.ItemID
@@ -77,7 +78,7 @@ func (s *Service) listMessages(ctx context.Context, m *entityv1.ListMessagesRequ
 		}
 	}
 	if leaderproxy.FromPeer(ctx) {
-		last = at.shard // a forwarded call is for one shard
+		last = at.shard // a forwarded call reads one shard only
 	}
 	room := page.NewRoom(pageSize(m.GetPageSize()))
 	out := &entityv1.ListMessagesResponse{}
@@ -122,12 +123,12 @@ func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListMessagesRequest, 
 	})
 }
 
-// sendsPerRead is how many sends a read returns before it may end early: the source
-// returns at most that many of the newest sends at once, although there may be
-// more.
+// sendsPerRead is the number of sends that one read of a shard may return
+// before it ends: the source returns at most so many of the newest sends at
+// once, although there may be more.
 const sendsPerRead = 4096
 
-// ownSends returns a page of the sends of a shard that this node leads.
+// ownMessages returns a page of the messages of a shard that this node leads.
 func (s *Service) ownMessages(ctx context.Context, m *entityv1.ListMessagesRequest, at messagePlace, size int) (*entityv1.ListMessagesResponse, error) {
 	out := &entityv1.ListMessagesResponse{}
 	looked, room := 0, page.NewRoom(size)

@@ -1,8 +1,8 @@
-// Package pending lists what will happen without a caller: the timers of
-// entities, and messages that are not acknowledged yet. Timers are merged from
-// all nodes that lead shards; sends are read one shard after the other, each on
-// the node that leads it. The package never writes, and keeps nothing between
-// two calls.
+// Package pending lists timers of entities, and messages that are not
+// acknowledged yet, which both take effect later without a caller. Timers are
+// merged from all nodes that lead shards; messages are read one shard after the
+// other, each on the node that leads it. The package never writes, and keeps
+// nothing between two calls.
 package pending
 
 import (
@@ -26,7 +26,8 @@ const (
 	scanned = 20_000
 	// scannedShards limits the shards that one page of sends examines.
 	scannedShards = 64
-	// shownBytes limits how many bytes of a send's payload are returned.
+	// shownBytes is the maximum number of bytes of a send's payload that are
+	// returned.
 	shownBytes = 4 << 10
 )
 
@@ -46,9 +47,9 @@ func (p Place) compare(q Place) int {
 
 // Query selects timers of a shard.
 type Query struct {
-	After *Place // only timers after it; nil for all
+	After *Place // only timers after this place; nil selects all
 	By    int64  // only timers due at or before this time
-	Type  string // only timers of entities of the type; empty for all
+	Type  string // only timers of entities of this type; empty selects all
 	Limit int    // the maximum number of timers, at least 1
 	Scan  int    // the maximum number of timers to examine, at least Limit
 }
@@ -56,7 +57,7 @@ type Query struct {
 // Page is a part of a shard's timers, in order.
 type Page struct {
 	Timers []journal.Timer
-	// More means that the reading ended at Last and there may be more timers.
+	// More means that there may be more timers after Last.
 	More bool
 	Last Place
 }
@@ -65,7 +66,8 @@ type Page struct {
 type Source interface {
 	// Timers returns a page of a shard's timers.
 	Timers(ctx context.Context, shard sharding.ShardID, q Query) (Page, error)
-	// Place returns the place of a timer of any shard and node.
+	// Place returns the place of any timer in the cluster's order, even if a
+	// different node leads its shard.
 	Place(t *journal.Timer) Place
 	// Sends calls fn for the unacknowledged messages of a shard after the one
 	// with id after, in the order in which they were sent. The message is valid

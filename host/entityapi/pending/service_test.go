@@ -147,8 +147,8 @@ func TestListTimersIsOrderedByDueTime(t *testing.T) {
 	}
 }
 
-// TestPartsAreMergedUpToTheNearestEnd: timers after the end of one part are
-// omitted, because others may come before them.
+// TestPartsAreMergedUpToTheNearestEnd checks that timers after the end of one
+// part are left out, because other timers may come before them.
 func TestPartsAreMergedUpToTheNearestEnd(t *testing.T) {
 	of := func(end int64, dues ...int64) (p part) {
 		for _, due := range dues {
@@ -174,11 +174,11 @@ func TestPartsAreMergedUpToTheNearestEnd(t *testing.T) {
 		want     string
 	}{
 		{of(0, 1, 3), of(0, 2), 9, "1 2 3"},
-		{of(0, 1, 3), of(0, 2, 3), 9, "1 2 3"}, // one timer that two nodes return
+		{of(0, 1, 3), of(0, 2, 3), 9, "1 2 3"}, // both nodes return timer 3
 		{of(0, 1, 3, 5), of(2, 2), 9, "1 2 to 2"},
 		{of(4, 1, 4), of(3, 2, 3), 9, "1 2 3 to 3"},
 		{of(0, 1, 2, 3), of(0, 4), 2, "1 2 to 2"},
-		{of(0, 1, 2, 3), of(1), 2, "1 to 1"}, // a part that examined many timers and found none
+		{of(0, 1, 2, 3), of(1), 2, "1 to 1"}, // the second part examined many timers and none matched
 		{of(0, 1, 2), of(0), 2, "1 2"},
 	} {
 		if c.one.merge(c.two, c.size); text(c.one) != c.want {
@@ -259,8 +259,9 @@ func TestListSendsIsInSendOrder(t *testing.T) {
 	}
 }
 
-// TestUnservedTimersAreCounted: timers are counted by command over all
-// pages, and few are named. Timers that were not examined are reported.
+// TestUnservedTimersAreCounted checks that timers are counted by command over
+// all pages, that only a few are named, and that the result says if some were
+// not examined.
 func TestUnservedTimersAreCounted(t *testing.T) {
 	s := &shelf{timers: map[sharding.ShardID][]journal.Timer{}}
 	fill := func(entityType string, timers int) {

@@ -42,16 +42,17 @@ type part struct {
 //
 // Each part is sorted, but a part with an end was truncated there and may have
 // more timers after it. Timers of other parts that are later than that end must
-// wait for the next page, because the missing ones may come before them. So the
-// merged part ends at the nearest end, and the next page starts there on all
-// nodes.
+// wait for the next page, because the missing timers may come before them. So
+// the merged part ends at the earliest of these ends, and the next page starts
+// there on all nodes.
 func (p *part) merge(other part, size int) {
 	p.timers = append(p.timers, other.timers...)
 	if other.end != nil && (p.end == nil || other.end.Before(*p.end)) {
 		p.end = other.end
 	}
 	slices.SortFunc(p.timers, func(a, b placed) int { return a.at.compare(b.at) })
-	// Two nodes may both return a shard whose leader changes meanwhile.
+	// Two nodes may both return the timers of a shard whose leader changes
+	// meanwhile.
 	p.timers = slices.CompactFunc(p.timers, func(a, b placed) bool { return a.at == b.at })
 	for n := range p.timers {
 		if p.end != nil && p.end.Before(p.timers[n].at) {
@@ -148,7 +149,7 @@ func (s *Service) ownTimers(ctx context.Context, q Query) (of part, read uint32,
 			if ctx.Err() != nil {
 				return of, read, ctx.Err()
 			}
-			continue // the shard is not read: its leadership has moved, or it has stopped
+			continue // not read: the shard's leadership has moved, or its replica has stopped
 		}
 		read++
 		next := part{}

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// unservedPage and unservedPages limit the timers that Unserved examines.
-	// The page is the largest that other nodes return.
+	// unservedPage and unservedPages limit the timers that FindUnserved
+	// examines. The page size is the largest that other nodes return.
 	unservedPage  = 500
 	unservedPages = 20
-	// unservedShown is how many timers Unserved names.
+	// unservedShown is how many timers FindUnserved names.
 	unservedShown = 3
-	// unservedCommands limits the commands that Unserved counts separately.
+	// unservedCommands limits the commands that FindUnserved counts separately.
 	unservedCommands = 16
 )
 
@@ -22,7 +22,7 @@ const (
 type Unserved struct {
 	Timers   int                                        // number of such timers
 	Commands map[string]int                             // by command, for at most unservedCommands
-	First    []*entityv1.ListTimersResponse_EntityTimer // the first ones that are due, up to unservedShown
+	First    []*entityv1.ListTimersResponse_EntityTimer // the timers that are due first, up to unservedShown
 	// Partial means that not all timers of the type were examined.
 	Partial bool
 }

@@ -77,7 +77,7 @@ func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Recor
 	return out, nil
 }
 
-// render is codec.Render with a result that shares no memory with the record.
+// render is codec.Render, but its result shares no memory with the record.
 func (p *page) render(payload []byte) (*structpb.Value, []byte) {
 	v, data := codec.Render(p.kind, payload)
 	return v, slices.Clone(data)
@@ -107,7 +107,8 @@ const (
 	fromOperator   = "operator"
 )
 
-// source returns what sent the command of a record.
+// source describes the sender of a record's command: a client, a timer or
+// another entity.
 func (p *page) source(rec *journal.Record) (*entityv1.ReadRecordsResponse_Source, error) {
 	data := rec.Section(journal.SectionSource)
 	if len(data) == 0 {
@@ -131,7 +132,7 @@ func (p *page) source(rec *journal.Record) (*entityv1.ReadRecordsResponse_Source
 // timerChanges returns the timers that a record sets and cancels.
 func timerChanges(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsResponse_TimerChange, err error) {
 	schedules := rec.Section(journal.SectionSchedules)
-	var next *journal.ScheduleOp // of a later timer op
+	var next *journal.ScheduleOp // schedule of a later timer
 	for n, ops := 0, rec.Section(journal.SectionTimers); len(ops) > 0; n++ {
 		if short && n == longParts {
 			break

@@ -21,7 +21,7 @@ func (p *page) read(ctx context.Context) (*entityv1.ReadRecordsResponse, error) 
 	}
 	least := first // the first sequence that can be read
 	if first <= 1 {
-		least = 0 // including records before the first event
+		least = 0 // so that records before the first event are included
 	}
 	if p.newest {
 		return p.readBack(ctx, least, last)
@@ -35,8 +35,8 @@ func (p *page) read(ctx context.Context) (*entityv1.ReadRecordsResponse, error) 
 	return p.readOn(ctx, from, after, nil)
 }
 
-// readOn returns the records after a position: up to and including last if it is
-// not nil, and otherwise as many as fit a page.
+// readOn returns the records after a position. If last is not nil, the page
+// ends with the record at last; otherwise it ends when it is full.
 func (p *page) readOn(ctx context.Context, from journal.Sequence, after journal.Position, last *journal.Position) (*entityv1.ReadRecordsResponse, error) {
 	out := &entityv1.ReadRecordsResponse{}
 	bytes, end := 0, place{}
@@ -72,9 +72,9 @@ type scannedRecord struct {
 }
 
 // readBack returns the newest records before a place, newest first. Records can
-// only be read forwards, and a record has any number of events, including none,
-// so readBack first reads to find where the page begins, and then reads the
-// page.
+// only be read forwards, and a record may have any number of events, including
+// none. So readBack reads twice: first to find where the page begins, and then
+// to read the page.
 func (p *page) readBack(ctx context.Context, least, last journal.Sequence) (*entityv1.ReadRecordsResponse, error) {
 	newest, before := last, journal.Position{Index: math.MaxUint64}
 	wanted := journal.Sequence(math.MaxUint64) // the page ends with the record that contains this sequence, or the last one before it

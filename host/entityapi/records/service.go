@@ -1,6 +1,6 @@
-// Package records returns the records of an entity, which say what its commands
-// did, one page at a time. It reads them on the node that leads the entity's
-// shard. It never writes, and keeps nothing between two calls.
+// Package records returns the records of an entity, which describe the effects
+// of its commands, one page at a time. It reads them on the node that leads the
+// entity's shard. It never writes, and keeps nothing between two calls.
 package records
 
 import (
@@ -107,8 +107,8 @@ type page struct {
 	kind   wire.PayloadKind
 	size   int
 	newest bool             // newest records first
-	from   journal.Sequence // for the first page
-	after  *place           // for a page with a token
+	from   journal.Sequence // where the first page begins
+	after  *place           // where a page with a token begins
 }
 
 func (s *Service) page(ctx context.Context, id sharding.EntityID, m *entityv1.ReadRecordsRequest) (*page, error) {
@@ -137,8 +137,8 @@ func (s *Service) page(ctx context.Context, id sharding.EntityID, m *entityv1.Re
 	return p, nil
 }
 
-// place is where a page ended: at a record, and the sequence from which to read
-// the next page.
+// place is where a page ended: its last record, and the sequence from which to
+// read the next page.
 type place struct {
 	sequence journal.Sequence
 	at       journal.Position

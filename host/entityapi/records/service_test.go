@@ -62,7 +62,8 @@ func (s *shelf) Action(r *journal.Record) (action, timer string) {
 	return "", ""
 }
 
-// add appends a record with so many events. Its command id is its number.
+// add appends a record with the given number of events. Its command id is its
+// number.
 func (s *shelf) add(events int, change func(*journal.Record)) {
 	_, last, _ := s.Span(counter)
 	r := journal.Record{Entity: counter, Expected: last, RecordedAt: int64(len(s.records)), CommandID: journal.CommandID(fmt.Sprint(len(s.records)))}
@@ -97,7 +98,7 @@ func (s *shelf) read(t *testing.T, m *entityv1.ReadRecordsRequest) (*entityv1.Re
 	return res.Msg, nil
 }
 
-// all reads page by page and returns the command ids.
+// all reads all pages and returns the command ids of their records.
 func (s *shelf) all(t *testing.T, m *entityv1.ReadRecordsRequest) (ids []string, pages int) {
 	t.Helper()
 	for {

@@ -60,8 +60,9 @@ func (st *stream) take(spare []*item) []*item {
 }
 
 // expire marks the items whose deadline has passed as expired and appends them
-// to late. The runtime keeps their requests, so their outcome is unknown. A
-// second reference to the batch keeps it alive until they are written.
+// to late. The runtime still has their requests, so their outcome is unknown. A
+// second reference to the batch of each keeps the batch alive until the item is
+// written.
 func (st *stream) expire(late []*item, now time.Time) []*item {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -144,7 +145,7 @@ func (st *stream) settle(items, late []*item) (ended bool) {
 func (st *stream) answer(ctx context.Context, a *wire.Answer, it *item) {
 	res := &it.req.Result
 	if res.Err != nil {
-		if _, refused := errors.AsType[*request.DeniedError](res.Err); refused && it.req.Done != nil { // rejected by the node that leads the entity's shard
+		if _, refused := errors.AsType[*request.DeniedError](res.Err); refused && it.req.Done != nil { // the node that leads the entity's shard has denied the command
 			st.svc.Roles.ReportRefused(ctx, it.req.Entity.Type, it.req.Entity.ID, string(it.req.ID))
 		}
 		st.failure(a, it.correlation, res.Err)

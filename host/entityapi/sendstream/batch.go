@@ -16,13 +16,13 @@ type item struct {
 	batch       *batch
 	correlation uint64
 	answer      wire.PayloadKind
-	beside      bool      // the payload is not part of the message's memory
+	beside      bool      // the payload is outside of the message's memory
 	state       itemState // guarded by the stream's mutex
 	req         request.Request
 }
 
-// itemState is the state of an item between the runtime and the writer. The
-// transition to released drops the item's reference to its batch.
+// itemState is the state of an item between the runtime and the writer. An item
+// that becomes released drops its reference to its batch.
 //
 //	          Complete             written
 //	pending -----------> completed -------> released
@@ -32,15 +32,15 @@ type itemState uint8
 
 const (
 	itemPending   itemState = iota
-	itemCompleted           // in the stream's list of answers to write
+	itemCompleted           // in the stream's list of answers to be written
 	itemExpired             // answered with an error, while the runtime still has the request
 )
 
-// batch has the commands of one message. It owns their memory and returns to its
-// pool when the last of them is released.
+// batch has the commands of one message. It owns their memory, and returns to
+// its pool when its last command is released.
 type batch struct {
 	stream   *stream
-	message  wire.Message // payloads refer to its memory
+	message  wire.Message // memory to which payloads refer
 	items    []item
 	submit   []*request.Request
 	arrived  time.Time
@@ -49,8 +49,9 @@ type batch struct {
 	payer    *quota.Account
 	refs     atomic.Int32
 
-	// Guarded by the stream's mutex: how many items are not written yet, and the
-	// links of the stream's list, which contains the batch while there are any.
+	// Guarded by the stream's mutex: the number of items that are not written
+	// yet, and the links of the stream's list, which contains the batch while
+	// that number is not 0.
 	open       int
 	prev, next *batch
 }

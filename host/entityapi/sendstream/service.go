@@ -28,14 +28,14 @@ type Options struct {
 	Streams  *admission.Streams
 	Waiting  *admission.Waiting
 	Arrivals admission.Arrivals
-	Deadline time.Duration         // the default for a command
+	Deadline time.Duration         // default deadline of a command
 	Roles    *authorize.Authorizer // nil: every caller may send everything
 	Quotas   *quota.Quotas         // nil: no limits
 	NodeID   sharding.NodeID
 	Log      *slog.Logger
 	// MaxInFlight limits the commands of a stream that were read but are not
 	// answered yet, and MaxBytes the bytes of its messages that the runtime has
-	// not released yet. One message is always read.
+	// not released yet. One message is read even if it exceeds them.
 	MaxInFlight int
 	MaxBytes    int64
 	// Registerer registers the metrics; nil drops them.
@@ -49,7 +49,7 @@ type Service struct {
 	nodeID  []byte
 	batches batches
 	items   *prometheus.CounterVec // by code
-	done    prometheus.Counter     // items without an error
+	done    prometheus.Counter     // counter of items without an error
 }
 
 // New makes a service.

@@ -55,8 +55,8 @@ type stream struct {
 	svc      *Service
 	conn     *connect.BidiStream[wire.Message, wire.Message]
 	guard    *admission.Stream
-	charge   *admission.Charge // of the last message that was read
-	deadline time.Time         // of the whole stream; zero if it has none
+	charge   *admission.Charge // charge for the last message that was read
+	deadline time.Time         // deadline of the whole stream; zero if it has none
 	who      *principal.Principal
 	trace    *request.Trace // the call's span
 	names    interner
@@ -69,10 +69,10 @@ type stream struct {
 	gone chan struct{} // closed when the writer has ended
 
 	mu       sync.Mutex
-	done     []*item   // completed but not taken by the writer yet
+	done     []*item   // items completed but not taken by the writer yet
 	waiting  batchList // batches with unwritten items
 	inFlight int       // items read but not written yet
-	bytes    int64     // of batches that are not released yet
+	bytes    int64     // size of the batches that are not released yet
 	eof      bool      // no more input: the stream ends when inFlight is 0
 	closed   bool      // the writer has ended: completions only release their items
 }
@@ -175,16 +175,15 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 }
 
 // stranger is a type that the node could not look up for a command of the
-// current message. It is remembered so that further commands of the message
-// with this type do not each wait for the metadata to be read again.
+// current message. Remembering it spares the message's further commands with
+// this type another read of the metadata.
 type stranger struct {
 	entityType string
 	err        error
 }
 
 // reserve waits until the batch fits the stream's limits of commands and bytes
-// in flight. If it does not fit the node's budget of waiting bytes, its
-// commands are answered with that error and its memory is released immediately.
+// in flight.
 func (st *stream) reserve(b *batch) error {
 	for {
 		st.mu.Lock()
@@ -218,7 +217,7 @@ func (st *stream) fits(b *batch) bool {
 
 // count charges the batch to the stream and the node. st.mu must be held.
 func (st *stream) count(b *batch) {
-	st.charge.Settle() // the batch is charged instead
+	st.charge.Settle() // the batch carries the charge from now on
 	bytes := b.size()
 	err := st.svc.Waiting.Take(bytes)
 	if err == nil {
@@ -248,8 +247,8 @@ func (st *stream) release(b *batch) {
 	signal(st.room)
 }
 
-// submit submits the batch to the runtime and answers the items that are
-// decided already.
+// submit submits the batch to the runtime, and answers the items whose outcome
+// is already known.
 func (st *stream) submit(ctx context.Context, b *batch) {
 	if err := st.svc.Arrivals.Check(ctx); err != nil {
 		for i := range b.items {

@@ -13,10 +13,10 @@ import (
 type EventOrder interface {
 	// Rows calls fn with the place of each record that q selects in the shard's
 	// order, from the entry of q.From on. It returns the position at which to
-	// continue, which is before the first unread entry and includes the history
-	// up to there. An error of fn stops it and is returned unchanged. It fails
-	// with journal.ErrOtherHistory if the record before q.From in the log does
-	// not match q.From.History.
+	// continue: before the first unread entry, with the fingerprint of the
+	// history up to there. An error of fn stops it and is returned unchanged.
+	// It fails with journal.ErrOtherHistory if the record before q.From in the
+	// log does not match q.From.History.
 	Rows(ctx context.Context, shard sharding.ShardID, q OrderQuery, fn func(OrderRow) error) (next cursor.Position, err error)
 	// AppliedIndex returns the index of the last entry of the shard that this node
 	// has applied, 0 if there is none.
@@ -39,7 +39,7 @@ type EventOrder interface {
 // OrderQuery selects records of a shard.
 type OrderQuery struct {
 	Type string
-	Tag  string // on any of the record's events; empty selects all records
+	Tag  string // tag that one of the record's events must have; empty selects all records
 	From cursor.Position
 	UpTo uint64 // the last index, inclusive
 }
@@ -49,7 +49,7 @@ type OrderRow struct {
 	At     journal.Position
 	Entity sharding.EntityID
 	First  journal.Sequence // sequence of its first event
-	Events int              // how many of its events match the query
+	Events int              // number of its events that match the query
 	// History is the fingerprint of the record; 0 if unknown.
 	History uint32
 }

@@ -30,7 +30,7 @@ type eventReader struct {
 	last   journal.Sequence
 	shard  sharding.ShardID
 	kind   wire.PayloadKind
-	gone   bool // the caller is gone
+	gone   bool // the caller no longer accepts events
 	upcast bool
 	guard  *admission.Stream
 	stream *connect.ServerStream[entityv1.ReadEventsResponse]
@@ -81,7 +81,7 @@ func (s *Service) ReadEvents(ctx context.Context, r *connect.Request[entityv1.Re
 	return nil
 }
 
-// follow repeatedly reads and waits for more, until the requested end is
+// follow repeatedly reads and waits for more events, until the requested end is
 // reached, the call is cancelled, the server stops, or this node loses the
 // leadership. It subscribes to changes before it reads, so that no event is
 // missed.
@@ -108,7 +108,7 @@ func (s *Service) follow(ctx context.Context, reader *eventReader) error {
 }
 
 // read sends the events from next to the last existing one, or fails with
-// errEnough after the requested end was sent.
+// errEndReached after it has sent the requested end.
 func (e *eventReader) read(ctx context.Context, s *Service) error {
 	if e.next > e.last {
 		return errEndReached

@@ -11,13 +11,13 @@ import (
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 )
 
-// readPatience is how long a subscription that does not follow waits for another
-// event while a reader of it fails.
+// readPatience is how long a subscription that does not follow waits for the
+// next event while one of its readers fails.
 const readPatience = 10 * time.Second
 
 // readEvents sends events from the node that leads the shard. If the leader
-// changes, it continues at the next one with the event after the last that was
-// sent, so that no event is omitted or duplicated.
+// changes, it continues at the new leader after the last event that was sent,
+// so that no event is omitted or duplicated.
 func (s *Service) readEvents(ctx context.Context, m *entityv1.ReadEventsRequest, reader *eventReader) error {
 	var search leaderproxy.Search
 	var pause leaderproxy.Backoff
@@ -63,7 +63,7 @@ func (s *Service) relay(ctx context.Context, leader entityv1connect.EntityServic
 	defer cancel()
 	ended := make(chan struct{})
 	defer close(ended)
-	go func() { // ends the call when the server stops
+	go func() { // this goroutine ends the call when the server stops
 		select {
 		case <-s.Streams.Stopping():
 			cancel()

@@ -23,8 +23,8 @@ import (
 // orderRows is how many rows of a shard are read at a time.
 const orderRows = 128
 
-// reader reads some shards at one node, in its own goroutine. It ends at the
-// requested end, or with an error.
+// reader reads some shards at one node, in its own goroutine. It ends when it
+// has reached the requested end, or with an error.
 type reader struct {
 	sub    *subscription
 	node   sharding.NodeID // empty for this node
@@ -71,7 +71,7 @@ func (rdr *reader) deliver(ctx context.Context, it arrival) error {
 	}
 }
 
-// readRemote passes on what a different node reads.
+// readRemote passes on the events that a different node reads.
 func (rdr *reader) readRemote(ctx context.Context) error {
 	client, err := rdr.sub.service.Proxy.Client(rdr.node)
 	if err != nil {
@@ -184,8 +184,8 @@ func (rdr *reader) readLocal(ctx context.Context) error {
 	}
 }
 
-// readToEnd reads a shard that this node leads, up to the index that is applied when
-// it starts.
+// readToEnd reads a shard that this node leads, up to the index that is applied
+// when the read starts.
 func (rdr *reader) readToEnd(ctx context.Context, shard sharding.ShardID, at cursor.Position) error {
 	s := rdr.sub.service
 	if err := rdr.check(ctx, shard, at); err != nil {
@@ -238,8 +238,8 @@ var (
 	errOtherHistory = &historyLostError{"the log has different events before the cursor than the subscriber received"}
 )
 
-// historyLostError is the error for a caller that continues from such a
-// position.
+// historyLostError is the error for a caller that continues from a position in
+// a history that no longer exists.
 type historyLostError struct{ what string }
 
 func (e *historyLostError) Error() string {
@@ -302,7 +302,7 @@ func (rdr *reader) sendRows(ctx context.Context, shard sharding.ShardID, at curs
 // record sends the events of one row from a position on.
 func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row OrderRow, at cursor.Position) (cursor.Position, error) {
 	s := rdr.sub.service
-	var events []*entityv1.SubscribeResponse // nil entries for events without the tag
+	var events []*entityv1.SubscribeResponse // entries are nil for events without the tag
 	found := false
 	err := s.Histories.Read(ctx, row.Entity, row.First, func(rec *journal.Record) error {
 		found = rec.Expected+1 == row.First

@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// run maintains a reader for each node from which shards are read, and sends
-// what they read, until the end, until the call is cancelled, or until the
-// server stops. It returns after all readers have ended.
+// run keeps a reader for each node from which shards are read, and sends the
+// events that the readers pass on, until the end, until the call is cancelled,
+// or until the server stops. It returns after all readers have ended.
 func (s *subscription) run(ctx context.Context) error {
 	defer func() {
 		for _, rdr := range s.readers {
@@ -75,8 +75,8 @@ func (s *subscription) run(ctx context.Context) error {
 }
 
 // assign assigns every shard to the node that can read it best, and replaces
-// readers whose shards have changed. again fires when assign should be called
-// again even if nothing changes.
+// readers whose shards have changed. If again is not nil, assign should be
+// called when it fires, even if nothing changes.
 func (s *subscription) assign(ctx context.Context) (again <-chan time.Time, err error) {
 	want := make(map[sharding.NodeID][]sharding.ShardID)
 	for _, shard := range s.wanted {
@@ -121,10 +121,10 @@ func (s *subscription) assign(ctx context.Context) (again <-chan time.Time, err 
 // because of this node. It is longer than an election.
 const followPatience = 5 * time.Second
 
-// isCutOff reports, for a subscription that follows, a shard that this node has
-// not been able to read for followPatience, either not at all or only from a
-// replica without a quorum. The caller should then subscribe at a different
-// node.
+// isCutOff reports whether a subscription that follows is cut off: for
+// followPatience, this node has not been able to read the returned shard at
+// all, or only from a replica without a quorum. The caller should then
+// subscribe at a different node.
 func (s *subscription) isCutOff(now time.Time) (sharding.ShardID, bool) {
 	if !s.follow {
 		return 0, false
@@ -139,7 +139,7 @@ func (s *subscription) isCutOff(now time.Time) (sharding.ShardID, bool) {
 	return shard, still && now.Sub(s.stalledSince) >= followPatience
 }
 
-// findStalled returns a shard of which no new events can be read now.
+// findStalled returns a shard whose new events cannot be read now.
 func (s *subscription) findStalled() (sharding.ShardID, bool) {
 	read := 0
 	for node, rdr := range s.readers {
@@ -164,10 +164,11 @@ func (s *subscription) findStalled() (sharding.ShardID, bool) {
 	return 0, false
 }
 
-// place returns the node at which to read a shard: this node (the empty name) if
-// it leads the shard or, for a subscription that follows, has a replica that has
-// applied what the caller has seen; otherwise the leader. Only the leader can
-// decide that a position is ahead of the log.
+// place returns the node at which to read a shard. The empty name means this
+// node: it leads the shard or, for a subscription that follows, has a replica
+// that has applied everything that the caller has seen. Otherwise it is the
+// leader, because only the leader can decide that a position is ahead of the
+// log.
 func (s *subscription) place(shard sharding.ShardID) (node sharding.NodeID, known bool) {
 	order := s.service.EventOrder
 	if s.service.Proxy.Leads(shard) || s.follow && order.HasReplica(shard) && s.at[shard].Index <= order.AppliedIndex(shard)+1 {
@@ -225,7 +226,7 @@ func (s *subscription) isFinished() bool {
 	return !slices.ContainsFunc(s.wanted, func(shard sharding.ShardID) bool { return !s.done[shard] })
 }
 
-// missing returns a shard that is not read to its end.
+// missing returns a shard that was not read to its end.
 func (s *subscription) missing() sharding.ShardID {
 	return s.wanted[slices.IndexFunc(s.wanted, func(shard sharding.ShardID) bool { return !s.done[shard] })]
 }

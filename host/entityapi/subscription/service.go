@@ -61,8 +61,7 @@ type Service struct {
 	metrics metrics
 }
 
-// metrics counts the events that subscribers are sent, except those sent to
-// other nodes.
+// metrics counts the events sent to subscribers, except other nodes.
 type metrics struct {
 	subscribers prometheus.Gauge
 	lag         *telemetry.HistogramVec
@@ -77,7 +76,7 @@ func New(o Options) *Service {
 		}),
 		lag: telemetry.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "hostd_rpc_subscription_lag_seconds", Help: "Delay between the execution of a command and the delivery of its events to subscribers.",
-			Buckets: prometheus.ExponentialBuckets(1e-6, 8, 12), // to 2.4 hours
+			Buckets: prometheus.ExponentialBuckets(1e-6, 8, 12), // up to 2.4 hours
 		}, nil),
 		delivered: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hostd_rpc_subscription_events_total", Help: "Events sent to subscribers, without those sent to other nodes.",

@@ -19,8 +19,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// positionsEvery is how often a stream with partial cursors sends positions that
-// moved without an event.
+// positionsEvery is how often a stream with partial cursors sends the positions
+// that have moved although no event was sent.
 const positionsEvery = time.Second
 
 // Subscribe streams the events of a type, each shard in the order of its log.
@@ -83,32 +83,32 @@ type subscription struct {
 	service  *Service
 	request  *entityv1.SubscribeRequest
 	follow   bool
-	fromPeer bool // the caller is a node: read only from this node
+	fromPeer bool // the caller is a node, so only this node's replicas are read
 	kind     wire.PayloadKind
 	guard    *admission.Stream
 	stream   *connect.ServerStream[entityv1.SubscribeResponse]
 
 	mark          uint32
-	all           []sharding.ShardID // of the cluster, in order
-	wanted        []sharding.ShardID // in order
-	at            []cursor.Position  // by shard
-	done          []bool             // by shard: read to the requested end
+	all           []sharding.ShardID // all shards of the cluster, in order
+	wanted        []sharding.ShardID // shards to read, in order
+	at            []cursor.Position  // positions by shard
+	done          []bool             // by shard: the shard is read to the requested end
 	moved         map[sharding.ShardID]struct{}
-	begun         bool      // the caller was sent its first position
+	begun         bool      // the first position was sent to the caller
 	compacted     uint64    // compacted events that were skipped and are not reported yet
 	positionsSent time.Time // when moved was last sent
 
-	readers map[sharding.NodeID]*reader // the empty name is this node
+	readers map[sharding.NodeID]*reader // by node; the empty name is this node
 	items   chan arrival
 	ended   chan *reader
-	backoff map[sharding.NodeID]*readerBackoff // of failed readers
+	backoff map[sharding.NodeID]*readerBackoff // by node whose reader has failed
 	failed  bool                               // a reader has failed since the last arrival
 
-	stalledSince time.Time // start of the time in which a shard could not be read; zero if all can
+	stalledSince time.Time // since when some shard could not be read; zero if all shards can
 }
 
-// arrival is what a reader has read: the positions of its shards afterwards, and
-// the event, if there is one.
+// arrival is a message of a reader: the new positions of its shards, and the
+// event, if there is one.
 type arrival struct {
 	places  []cursor.Place
 	event   *entityv1.SubscribeResponse
@@ -175,8 +175,8 @@ func (s *subscription) hasPositions() bool {
 	return !slices.ContainsFunc(s.wanted, func(shard sharding.ShardID) bool { return s.at[shard] == cursor.Position{} })
 }
 
-// subscriptionHash hashes what a cursor belongs to, so that cursors of a
-// different cluster, type or tag are rejected.
+// subscriptionHash returns a hash of the cluster, the type and the tag of a
+// cursor, so that cursors of a different subscription are rejected.
 func subscriptionHash(cluster, entityType, tag string) uint32 {
 	return crc32.Checksum([]byte(cluster+"\x00"+entityType+"\x00"+tag), crc32.MakeTable(crc32.Castagnoli))
 }
@@ -208,7 +208,7 @@ func (s *subscription) take(it arrival) error {
 	return s.send(it.event)
 }
 
-// sendPositions sends positions that moved without an event.
+// sendPositions sends the positions that have moved although no event was sent.
 func (s *subscription) sendPositions(now time.Time) error {
 	if !s.request.GetPartialCursors() || !s.begun || len(s.moved) == 0 || now.Sub(s.positionsSent) < positionsEvery {
 		return nil

@@ -11,7 +11,7 @@ import (
 // Readers are the sources of events other than the histories of entities.
 type Readers struct {
 	EventOrder EventOrder // reads whole shards; nil: Subscribe is unimplemented
-	Upcasts    Upcasts    // nil: events cannot be upcast
+	Upcasts    Upcasts    // if nil, events cannot be upcast
 }
 
 // Upcasts converts stored events to the current form of their types.
@@ -19,7 +19,7 @@ type Upcasts interface {
 	// Check returns an error if the module of a type cannot upcast.
 	Check(ctx context.Context, entityType string) error
 	// Upcast returns the type and payload of an entity's event in the current
-	// form, which may be those of the event.
+	// form. They may share memory with those of the event.
 	Upcast(ctx context.Context, id sharding.EntityID, at journal.Sequence, recordedAt int64, e *journal.Event) (eventType string, payload []byte, err error)
 }
 
@@ -38,7 +38,7 @@ func (s *Service) mayUpcast(ctx context.Context, entityType string, asked bool) 
 // form is an event in the form in which a stream sends it.
 type form struct {
 	eventType string
-	stored    string // its type in the journal, if that is different
+	stored    string // the type in the journal, if that is different
 	payload   []byte
 }
 

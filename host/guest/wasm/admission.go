@@ -36,14 +36,15 @@ const (
 	maxGlobals      = 10_000
 	maxExports      = 4_096
 	maxSegments     = 4_096  // element segments
-	maxElements     = 65_536 // of all segments together: as many as a table may have
+	maxElements     = 65_536 // elements of all segments together: as many as a table may have
 	maxDataSegments = 100_000
 	maxNameBytes    = 1_024
 )
 
-// Description is what admission found out about a module without running it.
+// Description describes a module, as far as that is possible without running
+// it.
 type Description struct {
-	Bytes          int      // of the module as uploaded
+	Bytes          int      // size of the uploaded module
 	Functions      int      // defined in the module
 	LargestBody    int      // bytes of the largest function body
 	Imports        []string // "module.name", in the module's order
@@ -83,7 +84,7 @@ func Admit(source []byte, rules Rules, r Reader) (*Module, error) {
 	return m, nil
 }
 
-// Describe returns what admission found out.
+// Describe returns the description of the module.
 func (m *Module) Describe() *Description {
 	d := &Description{
 		Bytes:          len(m.Source),
@@ -107,8 +108,8 @@ func (m *Module) Describe() *Description {
 // maxText bounds texts that originate from a module or its compilation.
 const maxText = 256 // bytes
 
-// Shorten makes such a text safe for logs and messages: it keeps at most 256
-// bytes and makes them valid UTF-8.
+// Shorten makes a text from a module safe for logs and messages: it keeps at
+// most 256 bytes and makes them valid UTF-8.
 func Shorten(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText] + "..."

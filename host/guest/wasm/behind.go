@@ -19,7 +19,7 @@ package wasm
 // frameInstruction bytes to the frame.
 const (
 	workAccess = 256 // a memory access, which takes 100 ns or more when it misses the cache
-	workSelf   = 64  // a call of the function itself that returns before it calls anything, without its accesses
+	workSelf   = 64  // a call of the function itself that returns before it calls anything, not counting its memory accesses
 	mostCredit = 768 // per function; a call of a different function always exceeds it
 )
 
@@ -47,7 +47,7 @@ func (p *planner) work(i *Instruction) int {
 	return 0
 }
 
-// lookBehind arranges for a check before the instruction if one is needed.
+// lookBehind plans a fuel check before the instruction if one is needed.
 func (p *planner) lookBehind(i *Instruction) {
 	work := p.work(i)
 	if work == 0 {

@@ -112,8 +112,8 @@ func (b *bodyWriter) pendingLocal() uint32 { return b.kept }
 func (b *bodyWriter) stackLocal() uint32   { return b.kept + 1 }
 
 // enter charges the function's first stretch. A short function that has no
-// loop, or has not called anything yet, leaves the fuel check to others: if it
-// is called forever, then by a loop or a recursion, which checks.
+// loop, or has not called anything yet, does not check the fuel, because it can
+// only run endlessly if a loop or a recursion calls it, and these check.
 func (b *bodyWriter) enter() {
 	b.next = 1
 	cost := b.plan.owed

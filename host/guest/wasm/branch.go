@@ -43,12 +43,14 @@ func (b *bodyWriter) branch(i *Instruction) {
 	b.emit(OpEnd)
 }
 
-// leaves reports whether a branch to open[target] needs work before it.
+// leaves reports whether a branch to open[target] must do work before it leaves
+// blocks.
 func (b *bodyWriter) leaves(target int) bool {
 	return b.inRegion && target < b.within || b.refund > 0 && target < b.refundBelow
 }
 
-// leaving writes that work: it refunds fuel and restores the stack counter.
+// leaving writes the work that leaves reports: it refunds fuel and restores the
+// stack counter.
 func (b *bodyWriter) leaving(target int) {
 	if b.refund > 0 && target < b.refundBelow {
 		b.giveBack()

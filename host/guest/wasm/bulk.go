@@ -22,8 +22,8 @@ func (r *rewriter) bulkIndex(i *Instruction) uint32 {
 	return r.settle + 1 + uint32(r.m.BulkNumber(i))
 }
 
-// bulkSignature returns the type of that function, which equals the
-// instruction's.
+// bulkSignature returns the type of the function that replaces a bulk
+// instruction. It equals the type of the instruction.
 func (r *rewriter) bulkSignature(u BulkUse) Signature {
 	switch {
 	case u.Op == OpMemoryGrow:
@@ -36,7 +36,8 @@ func (r *rewriter) bulkSignature(u BulkUse) Signature {
 	return Signature{Params: I32 + I32 + I32}
 }
 
-// bulkBody returns the body of that function, without locals.
+// bulkBody returns the body, without locals, of the function that replaces a
+// bulk instruction.
 func (w *metering) bulkBody(u BulkUse) []byte {
 	c := &code{}
 	switch {

@@ -8,7 +8,7 @@ import (
 // read returns zero, and loops must check OK to end.
 type Cursor struct {
 	data  []byte // the whole module; Pos and end are offsets into it
-	Pos   int    // of the next byte
+	Pos   int    // offset of the next byte
 	end   int
 	where string
 	fault *AdmissionError
@@ -34,7 +34,8 @@ func (c *Cursor) refuseDamaged(what string) {
 	c.Refuse("the file is truncated or damaged: %s at byte %d; build it again", what, c.Pos)
 }
 
-// Byte reads a byte. Here and below, what names the item in a fault.
+// Byte reads a byte. In all methods, what names the item for the text of a
+// fault.
 func (c *Cursor) Byte(what string) byte {
 	if !c.OK() {
 		return 0

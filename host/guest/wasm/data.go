@@ -2,7 +2,7 @@ package wasm
 
 import "bytes"
 
-// Segment is an active data segment: bytes that memory begins with.
+// Segment is an active data segment: initial bytes of the memory.
 type Segment struct {
 	Offset uint32
 	Data   []byte // part of the module; read-only

@@ -68,9 +68,9 @@ type Import struct {
 	TypeIndex    uint32
 }
 
-// Module is a module of which the shape has been checked: every section is in
-// its place, every count is bounded, and every index that the host relies on is
-// in range. Instructions are checked only as far as rewriting requires; the
+// Module is a module whose shape has been checked: every section is in its
+// place, every count is bounded, and every index that the host relies on is in
+// range. Instructions are checked only as far as rewriting requires; the
 // runtime validates the rest. A Module must not be modified.
 type Module struct {
 	Source    []byte    // as uploaded
@@ -198,7 +198,7 @@ func (m *Module) readPayload(s section) *AdmissionError {
 	return c.fault
 }
 
-// checkWhole checks what requires the whole file.
+// checkWhole makes the checks that need the whole file.
 func (m *Module) checkWhole() *AdmissionError {
 	if len(m.Bodies) != len(m.Functions) {
 		return Refuse("code section", "the file is damaged: it declares %d functions, but has %d bodies; build it again",

@@ -47,7 +47,7 @@ const (
 	pointMiddle                  // in a large switch
 )
 
-// bodyPlan is how a function body is metered.
+// bodyPlan describes how a function body is metered.
 type bodyPlan struct {
 	code   Stretch // without locals
 	locals int     // declared locals
@@ -126,7 +126,7 @@ const maxPoints = 500_000
 // modulePlanner plans a module's functions while they are read.
 type modulePlanner struct {
 	plans  []bodyPlan
-	points int // of all plans
+	points int // number of points of all plans
 	planner
 }
 
@@ -336,11 +336,11 @@ func (p *planner) end() {
 	}
 }
 
-// pending reports whether the cost of a point accumulates in the local, because
-// the point is in a loop without calls.
+// pending reports whether the cost of a point accumulates in the local for
+// pending fuel, because the point is in a loop without calls.
 func (b *bodyPlan) pending(at point) bool { return at.loop >= 0 && !b.calls[at.loop] }
 
-// hasPending reports whether the function needs that local.
+// hasPending reports whether the function needs a local for pending fuel.
 func (b *bodyPlan) hasPending() bool {
 	for _, calls := range b.calls {
 		if !calls {

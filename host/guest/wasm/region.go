@@ -14,10 +14,10 @@ type region struct{ start, end int }
 
 func (r region) exists() bool { return r.end > 0 }
 
-// callers is what a frame knows about the calls inside it.
+// callers describes the calls inside a frame.
 type callers struct {
 	start    int    // offset of the block's own instruction
-	children int    // instructions and blocks, one level down, that call
+	children int    // number of instructions and blocks, one level down, that contain a call
 	first    int    // children before an else
 	region   region // from the first child to the last
 	inner    region // region inside an only child
@@ -44,8 +44,8 @@ func (f *frame) place(number int) region {
 	return f.region
 }
 
-// closeRegion passes what a closed frame knows about its calls to the enclosing
-// frame, or to the plan.
+// closeRegion passes the description of the calls in a closed frame to the
+// enclosing frame, or to the plan.
 func (p *planner) closeRegion(f *frame) {
 	number := len(p.frames)
 	if number == 0 {

@@ -2,7 +2,8 @@ package wasm
 
 import "fmt"
 
-// uses is what a module's code uses.
+// uses lists the bulk instructions and the function references in a module's
+// code.
 type uses struct {
 	// Bulk lists the bulk instructions, and Referenced the functions to which code
 	// creates references, each once. The maps hold their positions.
@@ -42,7 +43,8 @@ const (
 	maxReferenced = 4_096
 )
 
-// use records what an instruction uses.
+// use records the bulk instruction or function reference that an instruction
+// is, if any.
 func (m *Module) use(c *Cursor, i *Instruction) {
 	switch i.Op {
 	case OpRefFunc:

@@ -10,7 +10,7 @@ package wasm
 // for a unit. A module near the size limit from the Go compiler, with 14 MB and
 // 8,158 functions, has 355 million units.
 const (
-	maxWork = 1_000_000_000 // of all functions of a module
+	maxWork = 1_000_000_000 // maximum for all functions of a module
 
 	workLoop     = 100 // each loop, for each branch
 	workVariable = 40  // each parameter or local, for each branch

@@ -57,8 +57,9 @@ func did(commands, rejections, faults uint64, took time.Duration, slow uint64) *
 	return c
 }
 
-// TestRulesBreakBeyondChance checks that a rule is broken by what exceeds it beyond
-// chance, and only from the minimum number of commands.
+// TestRulesBreakBeyondChance checks that a rule breaks only if a value exceeds
+// it by more than chance explains, and only from the minimum number of commands
+// on.
 func TestRulesBreakBeyondChance(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -66,25 +67,25 @@ func TestRulesBreakBeyondChance(t *testing.T) {
 		older, newer *Counts
 		broken       bool
 	}{
-		{"faults>0", did(0, 0, 0, ms, 0), did(0, 0, 1, ms, 0), true}, // a load, before any command
+		{"faults>0", did(0, 0, 0, ms, 0), did(0, 0, 1, ms, 0), true}, // a fault of a load, before any command
 		{"faults>0", did(900, 0, 50, ms, 0), did(900, 0, 0, ms, 0), false},
 		{"faults>2", did(9, 0, 0, ms, 0), did(9, 0, 2, ms, 0), false},
 		{"faults>2", did(9, 0, 0, ms, 0), did(9, 0, 3, ms, 0), true},
 		{"rejections>10", did(9, 0, 0, ms, 0), did(20, 11, 0, ms, 0), true},
-		{"rejections>5%", did(0, 0, 0, ms, 0), did(99, 99, 0, ms, 0), false}, // too few
+		{"rejections>5%", did(0, 0, 0, ms, 0), did(99, 99, 0, ms, 0), false}, // too few commands
 		{"rejections>5%", did(0, 0, 0, ms, 0), did(100, 12, 0, ms, 0), true},
-		{"rejections>5%", did(0, 0, 0, ms, 0), did(100, 11, 0, ms, 0), false}, // chance
+		{"rejections>5%", did(0, 0, 0, ms, 0), did(100, 11, 0, ms, 0), false}, // explained by chance
 		{"rejections>+20%", did(10_000, 1000, 0, ms, 0), did(1000, 100, 0, ms, 0), false},
 		{"rejections>+20%", did(10_000, 1000, 0, ms, 0), did(1000, 120, 0, ms, 0), false},
 		{"rejections>+20%", did(10_000, 1000, 0, ms, 0), did(1000, 160, 0, ms, 0), true},
-		{"rejections>+20%", did(99, 0, 0, ms, 0), did(1000, 1000, 0, ms, 0), false}, // too few of the older module
-		{"rejections>+20%", did(1000, 0, 0, ms, 0), did(1000, 1, 0, ms, 0), false},  // chance
+		{"rejections>+20%", did(99, 0, 0, ms, 0), did(1000, 1000, 0, ms, 0), false}, // too few commands of the older module
+		{"rejections>+20%", did(1000, 0, 0, ms, 0), did(1000, 1, 0, ms, 0), false},  // explained by chance
 		{"rejections>+20%", did(1000, 0, 0, ms, 0), did(1000, 9, 0, ms, 0), true},
 		{"faults>+20%", did(1000, 0, 100, ms, 0), did(1000, 0, 200, ms, 0), true},
-		{"p99>+50%", did(5000, 0, 0, ms, 0), did(5000, 0, 0, ms, 50), false}, // 1 of 100, as allowed
+		{"p99>+50%", did(5000, 0, 0, ms, 0), did(5000, 0, 0, ms, 50), false}, // 1 of 100 commands is slow, as allowed
 		{"p99>+50%", did(5000, 0, 0, ms, 0), did(5000, 0, 0, ms, 100), true},
 		{"p99>+50%", did(5000, 0, 0, ms, 200), did(5000, 0, 0, ms, 200), false},
-		{"p99>+50%", did(5000, 0, 0, ms, 0), did(999, 0, 0, 100*ms, 0), false}, // too few
+		{"p99>+50%", did(5000, 0, 0, ms, 0), did(999, 0, 0, 100*ms, 0), false}, // too few commands
 		{"p99>+50%", did(999, 0, 0, ms, 0), did(5000, 0, 0, 100*ms, 0), false},
 		{"p99>+50%", did(5000, 0, 0, ms, 0), did(5000, 0, 0, ms+ms/8, 0), false},
 		{"p99>+2000%", did(5000, 0, 0, ms, 0), did(5000, 0, 0, 10*ms, 0), false},
@@ -101,9 +102,9 @@ func TestRulesBreakBeyondChance(t *testing.T) {
 	}
 }
 
-// TestCountsBelongToTheirWindow checks that what was counted before a window, or while nobody
-// watched, does not belong to it, and that watching the same window again
-// continues it.
+// TestCountsBelongToTheirWindow checks that a window contains no counts from
+// before it began or from a time when nobody watched, and that watching the
+// same window again continues it.
 func TestCountsBelongToTheirWindow(t *testing.T) {
 	var c *Counter
 	c.Command(1, true)

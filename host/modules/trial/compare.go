@@ -37,8 +37,9 @@ func (d Difference) Names() (names []string) {
 	return names
 }
 
-// Compare returns how two decisions differ. same reports whether two payloads
-// are equivalent. The texts of rejections are for people and are not compared.
+// Compare returns the aspects in which two decisions differ. same reports
+// whether two payloads are equivalent. The texts of rejections are meant for
+// people and are not compared.
 func Compare(was, is *abi.Output, same func(a, b []byte) bool) (d Difference) {
 	if was.Rejected || is.Rejected {
 		if was.Rejected != is.Rejected || !bytes.Equal(was.Reject.Code, is.Reject.Code) {

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// Counts are what one module did with the commands of a type.
+// Counts are the counts and durations of the commands of a type that one module
+// handled.
 type Counts struct {
 	Commands   uint64 // given to a guest, with any outcome
 	Rejections uint64 // commands that the guest rejected
-	Faults     uint64 // failed guest calls of all kinds, if the guest was at fault
+	Faults     uint64 // failed guest calls of all kinds that are the guest's fault
 	Nanos      uint64 // time that guests took for the commands
 	// Took counts commands by duration, see BucketBound.
 	Took [Buckets]uint64
@@ -21,7 +22,7 @@ type Counts struct {
 // each doubling, and a last one for all longer durations.
 const (
 	firstBit = 10
-	lastBit  = 36 // 69 s
+	lastBit  = 36 // 2^36 ns are 69 s
 	stepBits = 2
 	steps    = 1 << stepBits
 
@@ -88,7 +89,7 @@ func (c *Counts) P99() time.Duration {
 	return BucketBound(Buckets - 1)
 }
 
-// slower returns how many commands certainly took at least the given time.
+// slower returns how many commands certainly lasted at least the given time.
 func (c *Counts) slower(than time.Duration) (slower uint64) {
 	for i := 1; i < Buckets; i++ {
 		if BucketBound(i-1) >= than {
@@ -98,8 +99,8 @@ func (c *Counts) slower(than time.Duration) (slower uint64) {
 	return slower
 }
 
-// Counter counts for one module and type while it is watched. Its methods are
-// safe for concurrent use. Watched, Command and Fault do nothing on a nil
+// Counter counts for one module and type while someone watches it. Its methods
+// are safe for concurrent use. IsWatched, Command and Fault do nothing on a nil
 // Counter.
 type Counter struct {
 	watched                             atomic.Bool
@@ -156,7 +157,7 @@ func (c *Counter) total() Counts {
 	return out
 }
 
-// Since returns the current window and its counts. The window is 0 if no one
+// Since returns the current window and its counts. The window is 0 if nobody
 // watches.
 func (c *Counter) Since() (window uint64, counts Counts) {
 	c.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Bounds of a Queue: commands, and bytes of them.
+// Bounds of a Queue: the number of commands, and their bytes.
 const (
 	maxWaiting      = 256
 	maxWaitingBytes = 8 << 20
@@ -23,7 +23,7 @@ type Command struct {
 	Failed bool
 	Now    int64 // unix nanoseconds, from the guest's environment
 	Seed   uint64
-	Fuel   int64 // that the guest spent
+	Fuel   int64 // fuel that the guest spent
 }
 
 func (c *Command) bytes() int { return len(c.Input) + len(c.Output) + len(c.Entity.ID) }

@@ -89,8 +89,8 @@ func parse(text string) (r Rule, err error) {
 	return r, nil
 }
 
-// Broken returns why the rule is broken, judged by the counts of both modules,
-// or "" if it is not.
+// Broken returns how the counts of both modules break the rule, or "" if they
+// do not.
 func (r Rule) Broken(older, newer *Counts) string {
 	if r.of == p99 {
 		return r.slow(older, newer)

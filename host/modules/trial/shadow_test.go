@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestQueuesAreBounded checks the bounds on commands and bytes: what exceeds
-// them is dropped and counted, and taking commands makes room again.
+// TestQueuesAreBounded checks the bounds on commands and bytes: commands beyond
+// a bound are dropped and counted, and taking commands makes room again.
 func TestQueuesAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		size, fit int
@@ -130,7 +130,7 @@ func TestDecisionsAreCompared(t *testing.T) {
 		{rejects("no", ""), rejects("never", ""), Rejection},
 		{nil, func(o *abi.Output) { o.Events[0].Type = []byte("f") }, Events},
 		{nil, func(o *abi.Output) { o.Events[0].Payload = []byte("q") }, Events},
-		{nil, func(o *abi.Output) { o.Events[0].Payload = []byte("P") }, 0}, // means the same
+		{nil, func(o *abi.Output) { o.Events[0].Payload = []byte("P") }, 0}, // an equivalent payload
 		{nil, func(o *abi.Output) { o.Events[0].Tags = nil }, Events},
 		{nil, func(o *abi.Output) { o.Events = append(o.Events, o.Events[0]) }, Events},
 		{nil, func(o *abi.Output) { o.HasState = true }, Events},

@@ -18,7 +18,7 @@ const (
 // Example is a command on which the two modules decided differently.
 type Example struct {
 	Entity   sharding.EntityID
-	Sequence journal.Sequence // of the entity's last event before the command
+	Sequence journal.Sequence // sequence of the entity's last event before the command
 	Command  string
 	In       Difference
 	Fault    string // beginning of the shadow module's fault; empty for none
@@ -35,15 +35,16 @@ type Sum struct {
 	Compared uint64
 	By       [Kinds]uint64 // differing commands by aspect, in the order of the bits of Difference
 	Differ   uint64        // commands that differ in any aspect
-	Dropped  uint64        // dropped because the queue was full
-	Passed   uint64        // skipped: the state was not available in time, or would cost too much
-	Fuel     uint64        // of the serving module, for the compared commands
-	Other    uint64        // of the shadow module
+	Dropped  uint64        // commands dropped because the queue was full
+	Passed   uint64        // commands skipped because the state was not available in time or would cost too much
+	Fuel     uint64        // fuel of the serving module for the compared commands
+	Other    uint64        // fuel of the shadow module
 	Examples []Example     // the first ones, at most maxExamples
 	Note     string        // why nothing is compared at the moment; empty if comparing works
 }
 
-// Add counts a compared command. e.In is how it differs.
+// Add counts a compared command. e.In is the set of aspects in which it
+// differs.
 func (t *Tally) Add(e Example, fuel, other uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

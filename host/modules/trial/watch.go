@@ -12,7 +12,7 @@ import (
 type ShadowSetting struct {
 	Digest   journal.Digest
 	Share    uint32 // in units of 1/sharding.Buckets
-	Revision uint64 // of the setting
+	Revision uint64 // revision of the setting
 }
 
 // ParseShadowSetting parses a shadow setting: a digest in hex, and a percentage from
