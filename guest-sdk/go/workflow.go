@@ -165,6 +165,7 @@ const (
 	commandRun    = "hostd-run"    // starts a child
 	commandChild  = "hostd-child"  // reports the end of a child to its parent
 	commandParent = "hostd-parent" // reports the end of a parent to its child
+	commandEnd    = "hostd-end"    // ends the run, because it exceeds a limit of the node
 )
 
 // Workflow declares a workflow type: a function that calls entities, sleeps and
@@ -546,6 +547,14 @@ func (w *workflow) commands() {
 	w.add(commandRun, true, noCodec{}, w.startChild)
 	w.add(commandChild, true, noCodec{}, w.childEnded)
 	w.add(commandParent, true, noCodec{}, w.parentEnded)
+	w.add(commandEnd, true, noCodec{}, func(c *Context, s *RunState, payload []byte) error {
+		var end runEnded
+		if s.run == nil || s.Status != RunRunning || d.decodeTo(&end, payload) != nil {
+			return nil
+		}
+		w.finish(c, s.run, runEnded{Code: end.Code, Message: end.Message}) // also if its function cannot continue
+		return nil
+	})
 	w.add(commandResume, true, noCodec{}, func(c *Context, s *RunState, _ []byte) error {
 		if s.run == nil || s.Status != RunRunning {
 			return nil

@@ -1308,6 +1308,17 @@ func TestChildRuns(t *testing.T) {
 	f.client("parent", "p", "terminate", "")
 	f.want("child", "c", hostd.RunFailed, hostd.CodeTerminated, "")
 
+	f = run(one) // the node ends the child
+	f.handle(f.run("child", "c"), abi.Source{Kind: abi.SourceClient}, "hostd-end", []byte(`{"code":"too_many_steps","message":"m"}`), nil)
+	f.settle()
+	f.want("parent", "p", hostd.RunFailed, "too_many_steps", "")
+
+	f = run(one) // the node ends the parent
+	f.handle(f.run("parent", "p"), abi.Source{Kind: abi.SourceClient}, "hostd-end", []byte(`{"code":"too_many_steps","message":"m"}`), nil)
+	f.settle()
+	f.want("parent", "p", hostd.RunFailed, "too_many_steps", "")
+	f.want("child", "c", hostd.RunFailed, hostd.CodeTerminated, "")
+
 	f = run(one, hostd.Sends("account"))
 	f.want("parent", "p", hostd.RunFailed, "parent_not_declared", "")
 

@@ -176,6 +176,15 @@ func (g *adder) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 	case "note":
 	case "checkpoint":
 		out = abi.AppendEvent(out, abi.RunCheckpoint, strconv.AppendInt(nil, g.sums[h], 10))
+	case commandEnd:
+		if g.w.refusesEnd {
+			return abi.AppendReject(nil, "denied", ""), nil
+		}
+		out = abi.AppendEvent(out, abi.RunEnded, req.Payload)
+		if req.Source.Kind == abi.SourceEntity {
+			break // the world takes all messages of a delivery for its answer
+		}
+		out = abi.AppendSend(out, abi.Send{EntityType: []byte("tally"), EntityID: []byte("parent"), Command: []byte("note"), Payload: []byte("1")})
 	case "raw":
 		g.evolve(h, "added", string(req.Payload))
 		return g.w.raw, nil

@@ -8,11 +8,15 @@ import (
 )
 
 // commandFrame appends the frames of a command for an entity of type t at the
-// given sequence.
+// given sequence. The command is the request's, unless a run is ended instead.
 func commandFrame(f []byte, t *Type, at journal.Sequence, r *request.Request, env Env) []byte {
+	name, payload := r.Name, r.Payload
+	if r.Exec.End != nil {
+		name, payload = commandEnd, endPayload(r.Exec.End)
+	}
 	f = abi.AppendSequence(f, uint64(at))
-	f = abi.AppendName(f, r.Name)
-	f = abi.AppendPayload(f, r.Payload)
+	f = abi.AppendName(f, name)
+	f = abi.AppendPayload(f, payload)
 	f = abi.AppendCommandID(f, string(r.ID))
 	f = abi.AppendNow(f, env.Now)
 	f = abi.AppendSeed(f, env.Seed)

@@ -176,7 +176,10 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 	if d.answerIdle(e, r) || !d.makeRoom(e, r) {
 		return
 	}
-	ended := d.endOversizedRun(e)
+	ended, postponed := d.endOversizedRun(e, r)
+	if postponed {
+		return
+	}
 	if r.Kind == request.Deliver {
 		d.answer(r.Delivery)
 	}
@@ -263,6 +266,9 @@ func (d *decider) finishCommand(e *entity, v *guestCall) {
 		}
 	}
 	refused := d.refusesOutput(err)
+	if (err == nil || refused != nil) && d.endFailed(e, v.req, err) {
+		return
+	}
 	if err != nil && refused == nil {
 		d.exec.answerFailure(e, v.req, err)
 		return

@@ -70,29 +70,74 @@ func (d *decider) answerIdle(e *entity, r *request.Request) bool {
 // it for their own, lower limits.
 const codeTooManySteps = "too_many_steps"
 
-// endOversizedRun replaces the output of a command by the end of the run if the
-// run's history since its last checkpoint would exceed a limit of the node, and
-// reports whether it did. A load replays that history, and the SDKs limit it
-// too, but the node does not rely on modules. The guest's state then contains
-// events that are not written.
-func (d *decider) endOversizedRun(e *entity) bool {
+// commandEnd is the internal command by which the node lets the module end a
+// run: with the event abi.RunEnded, whose payload is that of the command, and
+// with messages to the run's parent and children, which only the module knows.
+// The SDKs define it.
+const commandEnd = "hostd-end"
+
+// endOversizedRun ends the run instead of executing a command if the run's
+// history since its last checkpoint would exceed a limit of the node. A load
+// replays that history, and the SDKs limit it too, but the node does not rely on
+// modules.
+//
+// The guest's state then contains events that are not written, so the entity is
+// loaded again. If the module has commandEnd, the request is then decided by
+// that command (postponed). Otherwise, or if the module has not ended the
+// run then, the event is the node's own: nothing else takes effect (ended).
+func (d *decider) endOversizedRun(e *entity, r *request.Request) (ended, postponed bool) {
 	out := &d.output
 	n := len(out.Events)
 	if !e.typ.Workflow || n == 0 || string(out.Events[n-1].Type) == abi.RunEnded || checkpointOf(out) != nil {
-		return false
+		return false, false
 	}
 	events, size := int(e.replay.Events)+n, int(e.replay.Bytes)+outputBytes(out)
 	if events <= d.opts.RunEvents && size <= d.opts.RunBytes {
-		return false
+		return false, false
 	}
-	payload, err := json.Marshal(request.RunEnd{Code: codeTooManySteps, Message: fmt.Sprintf(
-		"the node has ended the run: since the last checkpoint its history has %d events and %d bytes, the limits are %d and %d; make checkpoints", events, size, d.opts.RunEvents, d.opts.RunBytes)})
-	if err != nil {
-		panic("entity: " + err.Error()) // impossible for two strings
+	end := request.RunEnd{Code: codeTooManySteps, Message: fmt.Sprintf(
+		"the node has ended the run: since the last checkpoint its history has %d events and %d bytes, the limits are %d and %d; make checkpoints", events, size, d.opts.RunEvents, d.opts.RunBytes)}
+	if e.typ.Internal[commandEnd] && !r.Exec.EndAlone {
+		r.Exec.End = &end
+		d.decideAfterReload(e, r)
+		return false, true
 	}
+	payload := endPayload(&end)
 	progress := out.Progress
 	out.Reset()
 	out.Progress = progress
 	out.Events = append(out.Events, abi.Event{Type: []byte(abi.RunEnded), Payload: payload})
+	return true, false
+}
+
+// endFailed reports whether a module that was asked to end a run has not done
+// it. The request is then decided again, without the module.
+func (d *decider) endFailed(e *entity, r *request.Request, err error) bool {
+	if r.Exec.End == nil {
+		return false
+	}
+	n := len(d.output.Events)
+	if err == nil && !d.output.Rejected && n > 0 && string(d.output.Events[n-1].Type) == abi.RunEnded {
+		return false
+	}
+	r.Exec.End, r.Exec.EndAlone = nil, true
+	d.decideAfterReload(e, r)
 	return true
+}
+
+// decideAfterReload discards the entity's state, which is ahead of its history,
+// and decides the request again.
+func (d *decider) decideAfterReload(e *entity, r *request.Request) {
+	d.exec.reload(e)
+	r.Again = true // other requests may have been served since
+	d.exec.dispatch(e.shard, r)
+}
+
+// endPayload returns the payload of the event that ends a run.
+func endPayload(end *request.RunEnd) []byte {
+	payload, err := json.Marshal(end)
+	if err != nil {
+		panic("entity: " + err.Error()) // impossible for two strings
+	}
+	return payload
 }

@@ -382,3 +382,48 @@ func TestOversizedRunsAreEnded(t *testing.T) {
 		t.Error(w.problems[0])
 	}
 }
+
+// TestModulesEndOversizedRuns: if the module has the command that ends a run, a
+// run whose history would exceed a limit is ended by it, in the record of the
+// command that would exceed the limit, so that its messages to the run's parent
+// and children are sent. If the module rejects the command, the node ends the
+// run without them.
+func TestModulesEndOversizedRuns(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		w := runs(t)
+		w.core.opts.RunEvents, w.refusesEnd = 4, refuses
+		w.typ.Internal = map[string]bool{commandEnd: true}
+		for i := range 5 {
+			if res := w.askOf("client", request.Command, "add", fmt.Sprint("a", i)); res.Err != nil {
+				t.Fatal(res.Err)
+			}
+			w.mustDeliver("called", "add", 0)
+		}
+		ends := 0
+		for i := range w.log {
+			r := &w.log[i]
+			if len(r.Events) == 0 || r.Events[len(r.Events)-1].Type != abi.RunEnded {
+				continue
+			}
+			ends++
+			status, err := journal.DecodeRunStatus(r.Section(journal.SectionRun))
+			end := request.ParseRunEnd(r.Events[0].Payload)
+			reports := r.Section(journal.SectionMessages) != nil
+			if err != nil || len(r.Events) != 1 || status.Code != codeTooManySteps || end.Code != codeTooManySteps || reports != (!refuses && r.Entity.ID == "client") {
+				t.Errorf("refused: %v; %s has ended: %+v, %v, %+v; messages: %v", refuses, r.Entity.ID, status, err, end, reports)
+			}
+			if delivered := r.Section(journal.SectionSource) != nil; delivered != (r.Entity.ID == "called") || !delivered && r.CommandID != "a4" {
+				t.Errorf("refused: %v; %s has ended by command %s, a message: %v", refuses, r.Entity.ID, r.CommandID, delivered)
+			}
+		}
+		if ends != 2 {
+			t.Errorf("refused: %v; %d runs have ended", refuses, ends)
+		}
+		if res := w.askOf("client", request.Query, "sum", ""); string(res.Payload) != "4" {
+			t.Errorf("refused: %v; the sum is %s, %v", refuses, res.Payload, res.Err)
+		}
+		if len(w.problems) > 0 {
+			t.Error(w.problems[0])
+		}
+	}
+}

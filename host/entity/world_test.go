@@ -90,6 +90,7 @@ type world struct {
 	prompt     bool // no guest call runs long or faults at random
 	number     int  // number of commands sent by tell
 	noSnapshot bool
+	refusesEnd bool // modules reject the command that ends a run
 	sizes      sizes
 	refuse     bool         // the next proposal is rejected
 	bad        int          // with prompt: 0 refuses snapshots, 1 traps on them

@@ -159,6 +159,10 @@ type ExecutorState struct {
 	Next *Request
 	// Since is when the executor received the request.
 	Since time.Time
+	// End is how the executor ends the run instead of the request's command; nil
+	// if it doesn't. EndAlone means that the run's module must not end it.
+	End      *RunEnd
+	EndAlone bool
 
 	took    *Took           // counts the commands of the type
 	loaded  time.Time       // when the entity was loaded, if the request waited for that
