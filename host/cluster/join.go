@@ -20,11 +20,12 @@ import (
 
 // Bounds of the search for a cluster.
 const (
-	probeTimeout = time.Second
-	joinTimeout  = 5 * time.Second
-	minSearch    = 100 * time.Millisecond
-	maxSearch    = 2 * time.Second
-	logSearching = 10 * time.Second
+	lookupTimeout = time.Second // of all names together
+	probeTimeout  = time.Second
+	joinTimeout   = 5 * time.Second
+	minSearch     = 100 * time.Millisecond
+	maxSearch     = 2 * time.Second
+	logSearching  = 10 * time.Second
 )
 
 // ErrNodeInUse means that another running node has this node's name. Rename
@@ -234,9 +235,9 @@ func (a answer) leads() bool { return a.GetNodeId() != "" && a.GetNodeId() == a.
 // probe asks all seeds concurrently and returns the answers of seeds that
 // belong to a cluster, in the order of the seeds.
 func (e Entry) probe(ctx context.Context) []answer {
+	addresses := e.addresses(ctx)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	addresses := e.addresses(ctx)
 	found := make([]*peerv1.ProbeResponse, len(addresses))
 	var asked sync.WaitGroup
 	for i, address := range addresses {
@@ -258,15 +259,18 @@ func (e Entry) probe(ctx context.Context) []answer {
 }
 
 // addresses resolves the seeds and omits this node's own addresses. A name that
-// cannot be resolved is kept as an address, which will not answer.
+// cannot be resolved within lookupTimeout is kept as an address, which will not
+// answer.
 func (e Entry) addresses(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	found, failed := e.Lookup.AllAddresses(ctx, e.Seeds)
 	var out []string
-	for _, seed := range e.Seeds {
-		found, err := e.Lookup.Addresses(ctx, seed)
-		if err != nil {
-			found = []string{seed}
+	for i, seed := range e.Seeds {
+		if failed[i] != nil {
+			found[i] = []string{seed}
 		}
-		for _, a := range found {
+		for _, a := range found[i] {
 			if !e.isOwn(a) && !slices.Contains(out, a) {
 				out = append(out, a)
 			}

@@ -17,7 +17,7 @@ const maxJoins = 8
 func (m *Membership) rejoin(ctx context.Context) {
 	alone := true
 	for round := 0; ctx.Err() == nil; round++ {
-		m.join(ctx, pick(m.targets(ctx, round), round))
+		m.search(ctx, round)
 		_, _, inSight := m.peers.missing()
 		if found := len(inSight) > 0; found == alone {
 			alone = !found
@@ -36,30 +36,38 @@ func (m *Membership) rejoin(ctx context.Context) {
 	}
 }
 
-// lookupTimeout limits the resolution of a name in a round.
+// lookupTimeout limits the resolution of all names in a round.
 const lookupTimeout = 5 * time.Second
 
-// targets returns the addresses to try in a round: those of unreachable nodes,
-// the current ones of the names that some of these nodes announced, and seeds
-// at whose addresses no reachable node listens. A node that is back may have a
-// new address under its old name, and no seed that leads it to this node.
-func (m *Membership) targets(ctx context.Context, round int) []string {
-	targets, names, inSight := m.peers.missing()
-	for _, seed := range slices.Concat(m.opts.Seeds, pick(names, round)) {
-		limited, cancel := context.WithTimeout(ctx, lookupTimeout)
-		found, err := m.opts.Lookup.Addresses(limited, seed)
-		cancel()
+// search tries the addresses of a round: those of unreachable nodes, and, once
+// they are resolved, the current ones of the names that some of these nodes
+// announced, and seeds at whose addresses no reachable node listens. A node that
+// is back may have a new address under its old name, and no seed that leads it
+// to this node. Known addresses do not wait for a name server.
+func (m *Membership) search(ctx context.Context, round int) {
+	lost, names, inSight := m.peers.missing()
+	var resolved []string
+	var lookups sync.WaitGroup
+	lookups.Go(func() { resolved = m.resolve(ctx, rotate(slices.Concat(m.opts.Seeds, pick(names, round)), round)) })
+	m.join(ctx, pick(lost, round))
+	lookups.Wait()
+	m.join(ctx, pick(slices.DeleteFunc(resolved, func(target string) bool {
+		return target == m.self || inSight[target] || slices.Contains(lost, target)
+	}), round))
+}
+
+// resolve returns the addresses of the names that a name server resolves within
+// lookupTimeout, each once, sorted.
+func (m *Membership) resolve(ctx context.Context, names []string) []string {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	found, failed := m.opts.Lookup.AllAddresses(ctx, names)
+	for i, err := range failed {
 		if err != nil {
-			m.opts.Logger.Debug("cannot resolve a seed or node", "name", seed, "error", err)
-			continue
-		}
-		for _, target := range found {
-			if target != m.self && !inSight[target] && !slices.Contains(targets, target) {
-				targets = append(targets, target)
-			}
+			m.opts.Logger.Debug("cannot resolve a seed or node", "name", names[i], "error", err)
 		}
 	}
-	return targets
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(found...))))
 }
 
 // pick returns the targets of a round, rotating through the list.
@@ -67,8 +75,18 @@ func pick(targets []string, round int) []string {
 	if len(targets) <= maxJoins {
 		return targets
 	}
-	start := round * maxJoins % len(targets)
-	return slices.Concat(targets[start:], targets[:start])[:maxJoins]
+	return rotate(targets, round)[:maxJoins]
+}
+
+// rotate returns a list that begins with a different part of the given one in
+// each round. If the start of the list takes all the time of a round, later
+// entries come first in another one.
+func rotate(list []string, round int) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	start := round * maxJoins % len(list)
+	return slices.Concat(list[start:], list[:start])
 }
 
 // join tries the targets, each with timeout streamTimeout.

@@ -8,7 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -279,5 +281,32 @@ func TestNamedNodesAreReachedByTheirNames(t *testing.T) {
 	case <-dialed:
 	case <-time.After(20 * time.Second):
 		t.Error("no node was dialed by its name")
+	}
+}
+
+// A name that a name server does not answer does not delay other names: all are
+// resolved concurrently.
+func TestNamesAreResolvedConcurrently(t *testing.T) {
+	names := []string{"s1.test:7", "s2.test:7", "unknown.test:7", "s3.test:7"}
+	var mu sync.Mutex
+	asked, all := 0, make(chan struct{})
+	m := &Membership{opts: Options{Logger: slog.New(slog.DiscardHandler), Lookup: seeds.Lookup{Host: func(ctx context.Context, host string) ([]string, error) {
+		mu.Lock()
+		if asked++; asked == len(names) {
+			close(all)
+		}
+		mu.Unlock()
+		select {
+		case <-all:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if host == "unknown.test" {
+			return nil, errors.New("no such host")
+		}
+		return []string{"127.0.0." + host[1:2]}, nil
+	}}}}
+	if got := m.resolve(t.Context(), names); !slices.Equal(got, []string{"127.0.0.1:7", "127.0.0.2:7", "127.0.0.3:7"}) {
+		t.Errorf("resolved %v", got)
 	}
 }

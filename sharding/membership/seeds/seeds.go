@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,33 +78,50 @@ func (l Lookup) Addresses(ctx context.Context, seed string) ([]string, error) {
 		return nil, err
 	}
 	records = records[:min(len(records), maxTarget)]
-	found := make([][]string, len(records))
-	failed := make([]error, len(records))
-	slots := make(chan struct{}, atOnce)
-	var looks sync.WaitGroup
-	for i, r := range records {
-		host := strings.TrimSuffix(r.Target, ".")
-		if host == "" || r.Port == 0 {
-			continue // RFC 2782: the service is not available
+	found, failed := concurrently(ctx, len(records), func(i int) ([]string, error) {
+		host := strings.TrimSuffix(records[i].Target, ".")
+		if host == "" || records[i].Port == 0 {
+			return nil, nil // RFC 2782: the service is not available
 		}
-		slots <- struct{}{}
-		looks.Go(func() {
-			defer func() { <-slots }()
-			found[i], failed[i] = l.addressesOf(ctx, host, strconv.Itoa(int(r.Port)))
-		})
-	}
-	looks.Wait()
-	var out []string
-	for _, addresses := range found {
-		out = append(out, addresses...)
-	}
-	if len(out) > 0 {
+		return l.addressesOf(ctx, host, strconv.Itoa(int(records[i].Port)))
+	})
+	if out := slices.Concat(found...); len(out) > 0 {
 		return out, nil
 	}
 	if err := errors.Join(failed...); err != nil {
 		return nil, err
 	}
 	return nil, ErrNone
+}
+
+// AllAddresses resolves several seeds concurrently, see Addresses. The results
+// and errors are in the order of the seeds. If ctx ends, seeds that are not
+// resolved yet have its error, so that one name without an answer delays no
+// other one.
+func (l Lookup) AllAddresses(ctx context.Context, seeds []string) (found [][]string, failed []error) {
+	return concurrently(ctx, len(seeds), func(i int) ([]string, error) { return l.Addresses(ctx, seeds[i]) })
+}
+
+// concurrently calls lookup for each index below n, at most atOnce times
+// concurrently.
+func concurrently(ctx context.Context, n int, lookup func(int) ([]string, error)) (found [][]string, failed []error) {
+	found, failed = make([][]string, n), make([]error, n)
+	slots := make(chan struct{}, atOnce)
+	var lookups sync.WaitGroup
+	for i := range n {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			failed[i] = ctx.Err()
+			continue
+		}
+		lookups.Go(func() {
+			defer func() { <-slots }()
+			found[i], failed[i] = lookup(i)
+		})
+	}
+	lookups.Wait()
+	return found, failed
 }
 
 // addressesOf returns the addresses of a host, each with the port.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hostd/hostd/sharding/membership/seeds"
@@ -100,5 +101,39 @@ func TestSeedsResolveToAddresses(t *testing.T) {
 	}
 	if got, err := d.lookup().Addresses(t.Context(), "srv+many"); len(got) != 64 || got[0] != "10.0.1.0:7071" || err != nil {
 		t.Errorf("of many: %d, %v", len(got), err)
+	}
+}
+
+// At most 16 seeds are resolved at a time. Those that are not resolved when the
+// context ends fail with its error.
+func TestConcurrentLookupsAreLimited(t *testing.T) {
+	names := make([]string, 40)
+	for i := range names {
+		names[i] = fmt.Sprintf("s%d.test:7", i)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var now, most atomic.Int32
+	look := seeds.Lookup{Host: func(ctx context.Context, _ string) ([]string, error) {
+		if n := now.Add(1); n > most.Load() {
+			if most.Store(n); n == 16 {
+				cancel()
+			}
+		}
+		defer now.Add(-1)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	found, failed := look.AllAddresses(ctx, append([]string{"127.0.0.1:7"}, names...))
+	if got := most.Load(); got != 16 {
+		t.Errorf("%d lookups at a time", got)
+	}
+	if !slices.Equal(found[0], []string{"127.0.0.1:7"}) || failed[0] != nil {
+		t.Errorf("an address: %v, %v", found[0], failed[0])
+	}
+	for i, err := range failed[1:] {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", names[i], err)
+		}
 	}
 }
