@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/host/services"
 )
 
-// apiParts has the parts of the node with which it implements the services of
-// its API. The server starts before the parts exist, and until open is called it
-// accepts no calls that need them, except Initialize.
+// apiParts holds the parts of the node that implement the services of its API.
+// The server starts before these parts exist. Until open is called, it rejects
+// the calls that need them, which are all calls except Initialize.
 type apiParts struct {
 	cluster clusterapi.Parts
 	entity  entityapi.Parts
@@ -29,7 +29,8 @@ func (a *apiParts) open(c clusterapi.Parts, e entityapi.Parts, m moduleapi.Parts
 	a.backups.Backups = b
 }
 
-// services returns the options of the services, with f for Initialize.
+// services returns the options for the services of the API. f handles
+// Initialize.
 func (a *apiParts) services(f clusterapi.Bootstrapper) services.Options {
 	out := services.Options{Entity: a.entity.Options(), Runs: a.entity.Runs(), Module: a.module.Options(), Cluster: a.cluster.Options(f), Backups: &a.backups, Nodes: a.cluster.Nodes()}
 	out.Cluster.Lines, out.Cluster.Guests = &a.lines, a.module.Sampler()

@@ -74,7 +74,8 @@ func (n *Node) openAuthentication(opts *edge.Options) error {
 	return nil
 }
 
-// authorizing is what the node knows of its cluster, to decide about calls.
+// authorizing gives the authorizer access to the metadata of the node's
+// cluster.
 type authorizing struct{ n *Node }
 
 // Known reports whether the revision of the roles is the current one.
@@ -94,8 +95,9 @@ func (a authorizing) Confirm(ctx context.Context) error {
 	return a.n.auth.Load().Recheck(ctx)
 }
 
-// Closed reports whether callers may do nothing until the cluster has an admin.
-// Below VersionTokens a cluster cannot have an admin, so nobody could be let in.
+// Closed reports whether all callers are rejected until the cluster has an
+// admin. Below VersionTokens it is false, because such a cluster can never get
+// an admin.
 func (a authorizing) Closed() bool {
 	n := a.n
 	return n.cfg.Auth == config.AuthRequired && n.cfg.Admin != config.AdminFull && n.membership.metadata.View().ClusterVersion() >= sharding.VersionTokens
@@ -119,10 +121,10 @@ func (a authorizing) ServedWith(entityType string) []string {
 	return m.EntityTypes
 }
 
-// checkCallersKnown rejects a start with authentication and no source of
-// identities if the node may bootstrap a cluster, because nobody could call
-// that cluster. A member and a node that joins a cluster need no source of
-// their own: the cluster may hold tokens.
+// checkCallersKnown returns an error if authentication is on, no source of
+// identities is configured, and the node may bootstrap a cluster: nobody could
+// call that cluster. A member and a node that joins a cluster need no source of
+// their own, because the cluster may hold tokens.
 func (n *Node) checkCallersKnown() error {
 	id := n.id.Now()
 	if n.cfg.IdentifiesCallers() || id.Member() || id.Rejoin != "" || len(n.cfg.Seeds) > 0 && !n.cfg.Bootstrap {
@@ -206,9 +208,9 @@ func (n *Node) takeRoles() {
 	}
 }
 
-// warnShared warns that the clients' listener also serves other nodes, which is
-// so at cluster version 1. The checks for clients don't apply to nodes, so
-// anybody who sends what a node sends is treated as a node there.
+// warnShared warns that the clients' listener also serves other nodes, as it
+// does at cluster version 1. The checks for clients don't apply to nodes, so
+// anybody who imitates a node on this listener is treated as one.
 func warnShared(cfg *config.Config, logger *slog.Logger) {
 	if cfg.Auth == config.AuthRequired || cfg.TLS() == config.TLSRequire {
 		logger.Warn("auth and tls-mode do not protect the client listener from callers that speak the peer protocol, because it serves other nodes too below cluster version 2: run 'hostd cluster upgrade finalize'",

@@ -37,8 +37,8 @@ func (r *rewritten) Begin(s archive.Shard) error                   { return r.to
 func (r *rewritten) Part(kind journal.PartKind, data []byte) error { return r.to.Part(kind, data) }
 func (r *rewritten) End(archive.Shard) error                       { return r.to.End() }
 
-// TestSettingsOfFilesAreChecked checks that an import leaves out the settings of
-// a file that nobody could set, names them, and imports the rest.
+// TestSettingsOfFilesAreChecked checks that an import skips settings that no
+// caller could have set, names them, and imports the rest of the file.
 func TestSettingsOfFilesAreChecked(t *testing.T) {
 	from, c := start(t, t.TempDir())
 	defer stop(t, from)

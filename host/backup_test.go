@@ -217,8 +217,8 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 		if owner, err := c2.TypeOwner(ctx, "alarm"); err != nil || owner != "group:team-a" {
 			t.Errorf("the owner after the import: %q, %v", owner, err)
 		}
-		// Tokens are not imported either: otherwise anybody who writes a file
-		// could call the new cluster.
+		// Tokens are not imported either: otherwise anybody who can write an
+		// export file could call the new cluster.
 		if kept, err := client.TokensOf(c2).List(ctx); err != nil || len(kept) != 0 {
 			t.Errorf("tokens after the import: %v, %v", kept, err)
 		}

@@ -40,8 +40,8 @@ func TestExportOfLaterClusterVersionIsRejected(t *testing.T) {
 	if err := json.Unmarshal(made.text, &about); err != nil || about["level"] != float64(sharding.MaxVersion) {
 		t.Fatalf("the file is of level %v: %v", about["level"], err)
 	}
-	// of imports the beginning of a file with the given cluster version,
-	// without the rest.
+	// of imports only the beginning of an export file that has the given
+	// cluster version.
 	of := func(level sharding.ClusterVersion) error {
 		about["level"] = level
 		text, err := json.Marshal(about)

@@ -50,7 +50,8 @@ func (c carried) entry(ctx context.Context, procedure, address string, said http
 	return e, true
 }
 
-// by sets which node calls, and the client for which it says that it calls.
+// by sets the calling node, and the client for which the node says that it
+// calls.
 func by(e *audit.Entry, ctx context.Context, said http.Header) {
 	node := string(peer.CallerOf(ctx).Node)
 	e.Via, e.Principal = audit.Via(node), audit.Principal{Kind: audit.KindNode, Name: node}

@@ -18,7 +18,7 @@ import (
 )
 
 // guestProfile profiles a type on all nodes. It returns the fuel by function,
-// and the nodes by whether they answered.
+// and for each node whether it answered.
 func guestProfile(ctx context.Context, at *host.Node, entityType string) (fuel map[string]int64, nodes map[string]bool, err error) {
 	in, err := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+at.Addr()).ProfileGuests(ctx, connect.NewRequest(&clusterv1.ProfileGuestsRequest{EntityType: entityType, Seconds: 1}))
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// inCluster is the whole node as its member of the cluster sees it: whether it
-// can serve its shards, which several of its parts decide, and what it does
-// with reports of the coordinator.
+// inCluster implements the interface through which package cluster uses the
+// node. It reports whether the node can serve its shards, which depends on
+// several of its parts, and it handles the coordinator's reports.
 type inCluster struct{ n *Node }
 
 // Able reports whether the node can lead its shards. A node that cannot follow

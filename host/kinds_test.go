@@ -35,7 +35,7 @@ type otherKind struct {
 	fits       modulev1connect.ModuleServiceClient
 	first      chan error // result of the first command
 	looks      int
-	inLook     int // the look in which the first command is sent
+	inLook     int // number of the check for entities during which the first command is sent
 	answeredIn bool
 }
 
@@ -133,9 +133,9 @@ func (k *otherKind) events() (n int) {
 	return n
 }
 
-// TestKindChangeFailsIfEntityIsCreated: an entity that is created after the first
-// look is found by the second. The module that created it continues to serve
-// the type.
+// TestKindChangeFailsIfEntityIsCreated: an entity that is created after the
+// first check for stored entities is found by the second check. The module that
+// created it continues to serve the type.
 func TestKindChangeFailsIfEntityIsCreated(t *testing.T) {
 	k := newOtherKind(t, 1)
 	var refused *status.RefusedError
@@ -153,8 +153,9 @@ func TestKindChangeFailsIfEntityIsCreated(t *testing.T) {
 	}
 }
 
-// TestKindChangeWritePausesType: no entity can be created during the last
-// look. The command waits, and the newly activated module handles it.
+// TestKindChangeWritePausesType: no entity can be created during the last check
+// for stored entities. The command waits, and the newly activated module
+// handles it.
 func TestKindChangeWritePausesType(t *testing.T) {
 	k := newOtherKind(t, 2)
 	if err := k.activate(); err != nil {

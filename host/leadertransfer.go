@@ -14,7 +14,8 @@ import (
 // leaderships to be transferred.
 const transferTime = 3 * time.Second
 
-// transferRest is how long it waits for the next transfer before it gives up.
+// transferRest is how long a stopping node waits for the next transfer before
+// it gives up.
 const transferRest = time.Second
 
 // transferLook is how often a node that stops checks whether any node is left

@@ -17,7 +17,7 @@ type lifecycle struct {
 	logger   *slog.Logger
 	stopping atomic.Bool
 	failed   chan error // one slot: why the node cannot continue
-	closers  []closer   // of the open parts, in the order of opening
+	closers  []closer   // the open parts, in the order of opening
 	once     sync.Once
 	err      error
 }

@@ -24,10 +24,10 @@ import (
 
 // addresses are the addresses of the node, as host:port.
 type addresses interface {
-	// ClientAddress returns where clients reach the node.
+	// ClientAddress returns the address where clients reach the node.
 	ClientAddress() string
-	// PeerAddress returns where nodes reach it that know about the peers'
-	// listener.
+	// PeerAddress returns the address where other nodes reach the node, if they
+	// know about the peers' listener.
 	PeerAddress() string
 }
 
@@ -193,8 +193,8 @@ func (m *membership) Rejoin(ctx context.Context) (*cluster.Joined, error) {
 	return joined, err
 }
 
-// HasLeft asks the other nodes whether this node has left the cluster by an
-// order.
+// HasLeft asks the other nodes whether this node was ordered to leave the
+// cluster and is not a member any more.
 func (m *membership) HasLeft(ctx context.Context, leaving bool) bool {
 	return m.Entry().HasLeft(ctx, m.addressBook.Addresses(), leaving)
 }
@@ -225,7 +225,8 @@ func (m *membership) Raise(incarnation uint64) error {
 	return nil
 }
 
-// Entry returns the means of this node to join its cluster.
+// Entry returns the addresses and the description with which this node joins
+// its cluster.
 func (m *membership) Entry() cluster.Entry {
 	seeds := slices.Concat(m.cfg.Seeds, m.id.Now().Known)
 	return cluster.Entry{Peers: m.peers, Self: m.Describe(), PeersAt: m.gossipAt(), Seeds: seeds, Logger: m.logger}
@@ -240,15 +241,15 @@ func (m *membership) gossipAt() string {
 	return m.addresses.ClientAddress()
 }
 
-// locateGossip maps a gossip address, of a seed or of a member, to the address
-// that its node accepts gossip on now.
+// locateGossip maps the gossip address of a seed or a member to the address
+// where that node accepts gossip now.
 func (m *membership) locateGossip(address string) string {
 	return m.peers.At(m.addressBook.GossipAt(address))
 }
 
-// parts reports whether the clients' listener serves clients only. That is so
-// from VersionPeerAddress on, or if nodes must use TLS: the clients' listener
-// does not offer it to them.
+// parts reports whether the clients' listener serves clients only. It does from
+// cluster version VersionPeerAddress on, and always if nodes must use TLS,
+// because the clients' listener does not offer TLS to nodes.
 func (m *membership) parts() bool {
 	return m.cfg.PeerTLS() == config.TLSRequire || max(m.joined, m.metadata.ClusterVersion()) >= sharding.VersionPeerAddress
 }
@@ -262,9 +263,9 @@ func (m *membership) checkTLS(level sharding.ClusterVersion) error {
 	return nil
 }
 
-// learnApart updates apart from the metadata and reports whether that turned it
-// on for the first time. While the metadata holds no cluster, the value taken
-// from the data directory stays.
+// learnApart updates the field apart from the metadata and reports whether that
+// turned it on for the first time. While the metadata holds no cluster, the
+// value taken from the data directory stays.
 func (m *membership) learnApart() (first bool) {
 	parts := m.parts()
 	if _, known := m.metadata.View().Cluster(); !known && !parts {
@@ -371,8 +372,8 @@ func (m *membership) metadataVoted() bool {
 // hasBootstrapped reports whether this node bootstrapped the metadata shard.
 func (m *membership) hasBootstrapped() bool { return m.id.Now().MetaReplica == meta.BootstrapReplica }
 
-// writeFirstMetadata writes the cluster's first metadata unless it exists. If another node
-// votes on the metadata shard, it exists.
+// writeFirstMetadata writes the cluster's first metadata unless it exists. If
+// another node is a voter of the metadata shard, the metadata already exists.
 func (m *membership) writeFirstMetadata(ctx context.Context) error {
 	st, err := m.raft.loop.Load().Status(sharding.MetaShard)
 	if err != nil || len(st.Voters) != 1 || st.Voters[0] != meta.BootstrapReplica {

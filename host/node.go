@@ -64,7 +64,7 @@ type Node struct {
 	audit       *audit.Calls                        // nil if the audit log is off
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
-	served   atomic.Bool // the node has been ready since its start
+	served   atomic.Bool // the node has been ready at least once since its start
 	caughtUp atomic.Bool // the metadata is up to date and its modules are loaded
 }
 

@@ -76,8 +76,9 @@ func TestProfilesOfNodes(t *testing.T) {
 	}
 }
 
-// TestOneProfileAtATime: a request during another one is rejected with that
-// reason, and a canceled request lets the next one in.
+// TestOneProfileAtATime: a request for a profile while another profile runs is
+// rejected with that reason. Canceling the running one lets the next request
+// in.
 func TestOneProfileAtATime(t *testing.T) {
 	n, _ := start(t, t.TempDir())
 	defer stop(t, n)

@@ -37,8 +37,8 @@ func (r *raftLog) Receive(from sharding.NodeID, frame []byte) {
 	}
 }
 
-// setAlive, silent and gone report a node to the loop as alive, suspected or
-// failed.
+// setAlive, setSuspected and setFailed report a node to the loop as alive,
+// suspected or failed.
 func (r *raftLog) setAlive(node sharding.NodeID)     { r.note(node, true, notifyLoop) }
 func (r *raftLog) setSuspected(node sharding.NodeID) { r.note(node, false, notifyLoop) }
 func (r *raftLog) setFailed(node sharding.NodeID) {

@@ -33,7 +33,8 @@ type backed struct {
 	fits  modulev1connect.ModuleServiceClient
 	one   journal.Digest
 	looks int
-	// during is called after each look, before its result is used.
+	// during is called after each check of the entities, before the check's
+	// result is used.
 	during func(fence uint64)
 }
 
@@ -80,7 +81,8 @@ func (b *backed) sends(ids ...string) {
 	}
 }
 
-// touched checks with the first module what other modules have written.
+// touched checks with the first module the entities that other modules have
+// written.
 func (b *backed) touched(ctx context.Context, fence uint64) (*modulev1.CheckCompatibilityResponse, error) {
 	res, err := b.fits.CheckCompatibility(ctx, connect.NewRequest(&modulev1.CheckCompatibilityRequest{
 		EntityType: "note", Digest: b.one.String(), ExcludeWrittenBy: []string{b.one.String()}, MinActivationRevision: fence,
@@ -113,8 +115,8 @@ func (b *backed) revision() (journal.Digest, uint64) {
 	return s.Module, s.Revision
 }
 
-// TestRollbackChecksConcurrentWrites: events that the module writes after
-// the first look, and that the previous module cannot read, are found. The
+// TestRollbackChecksConcurrentWrites: events that the module writes after the
+// first check, and that the previous module cannot read, are found. The
 // rollback fails and the type is still served.
 func TestRollbackChecksConcurrentWrites(t *testing.T) {
 	b := newBacked(t)
@@ -134,8 +136,9 @@ func TestRollbackChecksConcurrentWrites(t *testing.T) {
 	b.sends("a", "b") // the type is no longer write-paused
 }
 
-// TestRollbackWritePausesTypeDuringLastCheck: nothing is written during the last look.
-// A command that arrives then waits, and the previous module handles it.
+// TestRollbackWritePausesTypeDuringLastCheck: nothing is written during the
+// last check. A command that arrives then waits, and the previous module
+// handles it.
 func TestRollbackWritePausesTypeDuringLastCheck(t *testing.T) {
 	b := newBacked(t)
 	b.activated("2", "new")
@@ -187,7 +190,7 @@ func TestLastCheckSkipsCheckedEntities(t *testing.T) {
 			t.Errorf("want %d entities, %d failing: %v, %v", entities, failing, found, err)
 		}
 	}
-	look(revision, 0, 0) // there was no earlier look
+	look(revision, 0, 0) // there was no earlier check
 	b.sends("a", "b", "c")
 	look(0, 3, 0)
 	look(0, 3, 0)

@@ -34,8 +34,8 @@ func (n *Node) openServer(ctx context.Context) error {
 		return err
 	}
 	if id := n.id.Now(); id.Member() {
-		// This is what the directory says; the metadata may know better once it
-		// is open.
+		// The data directory records this. Once the metadata is open, it
+		// overrides the record.
 		n.membership.apart.Store(id.Format >= sharding.VersionPeerAddress)
 		if err := n.membership.checkTLS(id.Format); err != nil {
 			return err
@@ -84,7 +84,7 @@ func (n *Node) openServer(ctx context.Context) error {
 	return nil
 }
 
-// served is the node as its server sees it.
+// served implements the interface through which the server uses the node.
 type served struct{ n *Node }
 
 // Ready returns why the node does not serve, or nil.

@@ -6,7 +6,7 @@ import (
 	"github.com/hostd/hostd/host/stall"
 )
 
-// severTime bounds the time in which a node with a hanging disk closes its
+// severTime bounds how long a node with a hanging disk takes to close its
 // connections and to log the reason.
 const severTime = time.Second
 
@@ -18,7 +18,8 @@ func (n *Node) watchStalls() {
 	n.lifecycle.watch("watch of stalls", n.watches.stalls.Run)
 }
 
-// stalling is the node as the watchdog for stalls sees it.
+// stalling implements the interface through which the stall watchdog uses the
+// node.
 type stalling struct{ n *Node }
 
 // Stopping reports whether the node is being stopped.

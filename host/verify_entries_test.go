@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestVerifyNamesUnreadableEntries appends entries to a log whose records are
-// intact, as earlier releases accepted them from peers. At each of them a
-// replica would stop when the node starts, so verify names each.
+// TestVerifyNamesUnreadableEntries appends invalid entries to a log, in records
+// that are intact. Earlier releases accepted such entries from peers. A replica
+// would stop at each of them when the node starts, so verify must name each.
 func TestVerifyNamesUnreadableEntries(t *testing.T) {
 	const normal, members = 0, 2
 	metadata := func(fence sharding.Term, body string) []byte {

@@ -222,7 +222,7 @@ func newClusterInit(std cli.Stdio) *cobra.Command {
 			fmt.Fprintf(w, "seeds that did not answer: %s; make sure that none of them belongs to a different cluster\n", cli.Clean(strings.Join(silent, ", ")))
 		}
 	})
-	c.Long = "Tells a node to bootstrap its cluster after a majority of the node and its seeds has answered and none of them belongs to a cluster. If the node or one of its " +
+	c.Long = "Asks a node to bootstrap its cluster after a majority of the node and its seeds has answered and none of them belongs to a cluster. If the node or one of its " +
 		"seeds already belongs to a cluster, the command prints the id of that cluster and changes nothing. It is safe to repeat, and to run on several nodes concurrently."
 	return c
 }

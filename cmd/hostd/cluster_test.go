@@ -358,8 +358,9 @@ func (f *threeNodes) Leave(_ context.Context, r *connect.Request[clusterv1.Leave
 	return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("n3 is leaving and still holds 4 replicas"))
 }
 
-// An order that remains in effect is reported as such when the time is over,
-// with the last known reason for the delay, even if no node answers any more.
+// An order that remains in effect is reported as such when the command's
+// timeout is over, with the last known reason for the delay, even if no node
+// answers any more.
 func TestUnfinishedOrderIsReported(t *testing.T) {
 	nodes, addr := serveThreeNodes(t)
 	nodes.stuck = true

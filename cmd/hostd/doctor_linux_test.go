@@ -106,10 +106,10 @@ func serving(t *testing.T, prepare, dir string, flags ...string) devcluster.Node
 	return p.Nodes[0]
 }
 
-// TestDoctorFindsWhatIsWrongWithANode runs one node with few file descriptors
+// TestDoctorFindsNodeFaults runs one node with few file descriptors
 // and little memory, an entity whose guest fails and an operation that cannot
 // finish.
-func TestDoctorFindsWhatIsWrongWithANode(t *testing.T) {
+func TestDoctorFindsNodeFaults(t *testing.T) {
 	faulty := filepath.Join(t.TempDir(), "faulty.wasm")
 	if err := os.WriteFile(faulty, testkit.BuildSource(t, "tests/e2e/entities/faulty/faulty.c"), 0o600); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestDoctorFindsWhatIsWrongWithANode(t *testing.T) {
 	if table.code != 3 || !strings.Contains(table.out, "WARNING  type faulty: 1 of its entities are quarantined") || !strings.Contains(table.out, "    hostd entity clear faulty --all\n") {
 		t.Errorf("%+v", table)
 	}
-	// The commands that it prints mend it.
+	// The commands that it prints fix the findings.
 	for _, mend := range []string{"node resume " + node.NodeID, "entity clear faulty --all"} {
 		if got := hostd(t, strings.Fields(mend)...); got.code != cli.ExitDone {
 			t.Errorf("%s: %+v", mend, got)
@@ -204,7 +204,8 @@ func TestDoctorNamesNodesThatFailed(t *testing.T) {
 // TestDoctorSeesAFullDisk fills the disk of a node.
 func TestDoctorSeesAFullDisk(t *testing.T) {
 	disk := testkit.NewSmallDisk(t, 512<<20)
-	// It is full only below 32 MiB.
+	// With this flag the node counts its disk as full below 32 MiB of free
+	// space.
 	node := serving(t, "", disk.Dir(), "--listen", "127.0.0.1:0", "--disk-read-only-bytes", "32MiB", "--disk-read-only-percent", "1")
 	t.Setenv("HOSTD_ADDR", node.API)
 	if e := examine(t); e.has("disk-full", doctor.Critical) {
@@ -289,9 +290,9 @@ func TestSignalsOfANode(t *testing.T) {
 	}
 }
 
-// TestBlockedLogDoesNotKeepTheProcess checks that a node ends although nobody
+// TestBlockedLogDoesNotDelayExit checks that a node ends although nobody
 // reads its standard error, and SIGUSR1 has filled it.
-func TestBlockedLogDoesNotKeepTheProcess(t *testing.T) {
+func TestBlockedLogDoesNotDelayExit(t *testing.T) {
 	t.Parallel() // it waits for the grace period
 	dir := t.TempDir()
 	program, err := os.Executable()

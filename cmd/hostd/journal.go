@@ -241,7 +241,7 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 			fmt.Fprintf(std.Err, "A rollout of %[1]s was restored and is paused: hostd module rollout %[1]s\n", entityType)
 		}
 		for _, what := range got.Omitted {
-			why := "it reaches the verb security"
+			why := "it allows the verb security"
 			if strings.HasPrefix(what, "setting ") {
 				why = "'hostd setting put' would reject it"
 			}

@@ -63,7 +63,7 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 
 const forceUsage = "activate the module even if it is incompatible with stored data; entities that it cannot load will fail"
 
-// remark prints the warnings of an activation.
+// printWarnings prints the warnings of an activation.
 func printWarnings(std cli.Stdio, remarks []string) {
 	for _, r := range remarks {
 		fmt.Fprintln(std.Err, "note:", cli.Clean(r))

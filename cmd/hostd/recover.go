@@ -47,7 +47,7 @@ func newRecover(std cli.Stdio) *cobra.Command {
 		"If the metadata shard is damaged or has lost its majority permanently, stop all nodes. Run --inspect --out FILE on every remaining node, " +
 		"then --rebuild-metadata --from FILE... on one of them, and --rejoin-metadata on all others. Then start the first node, and the others with their seeds.\n\n" +
 		"--unsafe-shard N is for a data shard that has lost a majority of its disks permanently. It makes the replica of this node the only one. Data that only the other replicas had is lost, " +
-		"acknowledged or not, and nothing can tell how much. Run it without --yes on each remaining node, and choose the node with the highest term, then the highest index. " +
+		"acknowledged or not, and it is unknown how much that is. Run it without --yes on each remaining node, and choose the node with the highest term, then the highest index. " +
 		"Never start a node with the data directory of a dropped replica again."
 	return c
 }

@@ -228,7 +228,7 @@ func stopWithin(ctx context.Context, stop func(context.Context) error, timeout, 
 
 // endsWithin calls wait and reports whether it returns within a time limit. A
 // task that logs, such as that of SIGUSR1, blocks as long as the log does not
-// take its lines, and must not keep a stopping process.
+// take its lines, and must not keep a stopping process alive.
 func endsWithin(wait func(), limit time.Duration) bool {
 	ended := make(chan struct{})
 	go func() {

@@ -27,7 +27,7 @@ func TestClusterTokenGrantsItsRole(t *testing.T) {
 	}{
 		{"root", "token create early --role viewer --out " + in("early"), cli.ExitDone, "there is no admin: role checks are off, and every accepted caller has all rights; 'hostd binding put"},
 		{"root", "binding put token:early viewer", cli.ExitDone, "there is no admin: role checks are off"},
-		{"root", "token rm early", cli.ExitDone, "keeps no token early"},
+		{"root", "token rm early", cli.ExitDone, "has no token early"},
 		{"root", "binding put token:root admin", cli.ExitDone, "revision"},
 		{"root", "auth whoami", cli.ExitDone, "token:root  -       admin"},
 		{"root", "token create ci", cli.ExitUsage, "give --role"},
@@ -43,7 +43,7 @@ func TestClusterTokenGrantsItsRole(t *testing.T) {
 		{"root", "token ls", cli.ExitDone, "ci    viewer"},
 		{"root", "token ls -o json", cli.ExitDone, `"tokenName": "ci"`},
 		{"root", "token rm a:b", cli.ExitUsage, "letters, digits"},
-		{"root", "token rm ci", cli.ExitDone, "keeps no token ci"},
+		{"root", "token rm ci", cli.ExitDone, "has no token ci"},
 		{"ci", "auth whoami", cli.ExitFailed, "not valid"},
 		{"root", "binding get token:ci", cli.ExitFailed, "has no roles"},
 	} {

@@ -134,8 +134,8 @@ func TestUnknownVariablesAreWarnedAbout(t *testing.T) {
 	}
 }
 
-// TestNonUTF8ArgumentsAreRejected checks that no command sends them
-// converted to different names.
+// TestNonUTF8ArgumentsAreRejected checks that no command sends an argument that
+// is not UTF-8, because it would arrive as a different name.
 func TestNonUTF8ArgumentsAreRejected(t *testing.T) {
 	got := hostd(t, "entity", "get", "counter", "\xff")
 	if got.code != cli.ExitUsage || !strings.Contains(got.err, "argument 4") || !strings.Contains(got.err, "UTF-8") {

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// versionText returns the release, and with what, by whom and for which system
-// it was built.
+// versionText describes this build in one line: the release, the commit, the Go
+// version and the system.
 func versionText(b telemetry.Build) string {
 	about := []string{b.Go, b.System}
 	if b.Commit != "" {

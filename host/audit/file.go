@@ -91,8 +91,8 @@ func (o *file) resumeRotated(path string) error {
 }
 
 // lastLine returns the last line of a file without its newline, whether it has
-// a newline, and the size of the file. Of a line longer than maxLine bytes,
-// which the log never writes, it returns only the end.
+// a newline, and the size of the file. If the line is longer than maxLine
+// bytes, which the log never writes, it returns only the end of the line.
 func lastLine(f *os.File) (text []byte, ended bool, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -176,9 +176,9 @@ func (l *Log) Run(ctx context.Context) {
 	}
 }
 
-// sign writes a checkpoint if lines follow the previous checkpoint and that is
-// at least age old. The first checkpoint of a start is written in any case and
-// signs whatever the file holds.
+// sign writes a checkpoint if lines were written since the previous checkpoint
+// and that one is at least age old. The first checkpoint after a start is
+// always written, and signs all lines that the file contains.
 func (l *Log) sign(age time.Duration) {
 	if l.opts.Signer != nil && (l.bare || l.signed.IsZero()) && l.opts.Now().Sub(l.signed) >= age {
 		l.write([]*queued{l.checkpoint()})
@@ -250,7 +250,7 @@ func (l *Log) fail(err error) {
 
 func (l *Log) close() {
 	if l.file != nil {
-		_ = l.file.f.Close() // lines that matter were synced
+		_ = l.file.f.Close() // all lines that callers waited for were synced
 		l.file = nil
 	}
 }

@@ -167,8 +167,8 @@ func (v *verifier) line(text []byte) (fault string) {
 	return ""
 }
 
-// checkpoint checks the signature of a checkpoint. Of any other line it checks
-// that the last checkpoint is not too old.
+// checkpoint checks the signature of a checkpoint. For any other line, it
+// checks that the last checkpoint is not too old.
 func (v *verifier) checkpoint(l *line, whole bool) (fault string) {
 	r := &v.report
 	if !whole || l.Checkpoint == nil {

@@ -36,9 +36,11 @@ var (
 	failRevoked     = authFailure("revoked", "the credential of this stream is no longer valid")
 	// failKeys doesn't mean that the token is invalid; the caller may retry.
 	failKeys = &failure{"keys", connect.CodeUnavailable, errors.New("the node has no signing keys of the token's issuer, because the provider does not answer: try again")}
-	// failUnasked doesn't either: the issuer may have created the key recently.
+	// failUnasked doesn't mean that the token is invalid: the issuer may have
+	// created its key recently.
 	failUnasked = &failure{"keys", connect.CodeUnavailable, errors.New("the node does not know the token's signing key and cannot fetch it from the provider now: try again")}
-	// failBehind doesn't either: the metadata may contain the token.
+	// failBehind doesn't mean that the token is invalid: the metadata may
+	// contain it.
 	failBehind = &failure{"behind", connect.CodeUnavailable, errors.New("the node does not know the token, and has not caught up with the cluster's tokens yet: try again")}
 	// errTooMany is the error for addresses that keep sending rejected
 	// requests.

@@ -104,7 +104,8 @@ type cachedResult struct {
 	fetch  bool // input: the provider may be contacted
 	signed bool // a key of the issuer has signed the token
 	noKeys bool // there are no usable keys
-	// unasked means that the provider may have published the token's key since.
+	// unasked means that the provider may have published the token's key since
+	// the node last fetched the keys.
 	unasked bool
 }
 

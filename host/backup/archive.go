@@ -218,8 +218,8 @@ func (in *importing) bringRollouts() error {
 	return nil
 }
 
-// inPart returns the types that a second module serves in part, here as in the
-// archive.
+// pausedRollouts returns the types that a second module serves in part, both in
+// this cluster and in the archive.
 func (in *importing) pausedRollouts() (types []string) {
 	for _, b := range in.about.Bindings {
 		if have, _ := in.Metadata.View().Activation(b.EntityType); b.Rollout != nil && have.Rollout != nil {

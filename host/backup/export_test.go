@@ -59,10 +59,10 @@ type onlyNode struct{ steps *steps }
 func (onlyNode) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) { return "n1", true, true }
 func (o onlyNode) node(sharding.NodeID) (node, error)                  { return o.steps, nil }
 
-// TestExportsFreezeExecutorsForLittle checks that the stores catch up before
+// TestExportsFreezeExecutorsBriefly checks that the stores catch up before
 // executors are frozen, and that only attempts after a failed one freeze them
 // for longer.
-func TestExportsFreezeExecutorsForLittle(t *testing.T) {
+func TestExportsFreezeExecutorsBriefly(t *testing.T) {
 	s := &steps{fails: 3}
 	c := &allParts{
 		count: 2, logger: slog.New(slog.DiscardHandler),

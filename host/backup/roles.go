@@ -93,7 +93,7 @@ func importableRoles(roles []access.Role, bindings []access.Binding, own []acces
 // maxOmitted bounds the number of lines in Imported.Omitted.
 const maxOmitted = 1000
 
-// leftOut collects the omitted parts.
+// omittedLines collects the omitted parts.
 type omittedLines struct {
 	said []string
 	more int

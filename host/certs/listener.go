@@ -10,10 +10,10 @@ import (
 const handshakeRecord = 0x16
 
 // Listen wraps a listener so that connections that start with a handshake use
-// TLS. Any other connection is returned as it is, provided that its first byte
-// is known: from a method First() byte of the connection or of one below it,
-// found by methods NetConn() net.Conn. A connection whose first byte is unknown
-// must use TLS.
+// TLS. Any other connection is returned unchanged if its first byte is known.
+// The connection, or an inner one that Listen finds through NetConn() net.Conn,
+// returns that byte from a method First() byte. A connection whose first byte
+// is unknown must use TLS.
 func Listen(l net.Listener, config *tls.Config) net.Listener { return listener{l, config} }
 
 type listener struct {

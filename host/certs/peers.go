@@ -29,7 +29,7 @@ const (
 	// before TLS is tried again. maxPlain bounds the number of such addresses.
 	plainFor = 10 * time.Second
 	maxPlain = 1024
-	// positionsEvery is the minimum interval between logged errors of each
+	// reportEvery is the minimum interval between logged errors of each
 	// direction.
 	reportEvery = time.Minute
 )

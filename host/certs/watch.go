@@ -32,7 +32,8 @@ func watchDirs(dirs []string) (Watch, error) {
 	return d, nil
 }
 
-// read reports every event as a change, also the error that events were lost.
+// read reports every event as a change, including the error that events were
+// lost.
 func (d *dirWatch) read() {
 	for {
 		select {

@@ -58,8 +58,8 @@ func (b *AddressBook) Learn(view *meta.View) {
 	b.update()
 }
 
-// LearnGossip applies all nodes in the gossip, and the members among them that have
-// moved according to Hearsay.
+// LearnGossip applies all nodes in the gossip, and the members among them that
+// have moved according to the GossipVerifier.
 func (b *AddressBook) LearnGossip(peers, moved []membership.Peer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,10 +117,10 @@ func (b *AddressBook) Locate(shard sharding.ShardID, replica sharding.ReplicaID)
 	return "", false
 }
 
-// IsUnknownReplica reports whether the metadata as known here excludes that the replica
-// belongs to the shard. A newer replica of the metadata shard itself is not
-// excluded, because it may lead, and this node can learn of it only from that
-// leader.
+// IsUnknownReplica reports whether the replica cannot belong to the shard,
+// according to this node's metadata. A newer replica of the metadata shard
+// itself is not ruled out, because it may lead, and this node can learn of it
+// only from that leader.
 func (b *AddressBook) IsUnknownReplica(shard sharding.ShardID, replica sharding.ReplicaID) bool {
 	if _, known := b.Locate(shard, replica); known {
 		return false

@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// verifyApplicant checks a node that another process asks to admit. The node itself must
-// confirm the request's claims at its address, and a member's earlier start
-// must not run any more. Without this check, anybody could remove a member from
-// the cluster with one request in its name.
+// verifyApplicant checks a request to admit a node, because any process can
+// send one. The node itself must confirm the request's claims at its address,
+// and an earlier start of a member must no longer run. Without this check,
+// anybody could remove a member from the cluster with one request in its name.
 func (o *ControlOptions) verifyApplicant(ctx context.Context, asks meta.Member) error {
 	view := o.Metadata.View()
 	cluster, _ := view.Cluster()

@@ -21,8 +21,8 @@ func (a answers) probe(_ context.Context, address string) (*peerv1.ProbeResponse
 	return nil, errors.New("nobody listens there")
 }
 
-// probes answers probes of a node: together at addresses for clients and nodes,
-// apart at addresses for nodes alone.
+// probes answers probes of a node. together has the answers at addresses that
+// serve both clients and nodes, apart those at addresses that serve only nodes.
 type probes struct{ together, apart answers }
 
 func (p probes) Probe(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
@@ -51,8 +51,8 @@ func TestClusterVersion1NeedsNoPeerListener(t *testing.T) {
 }
 
 // The address of a running member does not change, even if another process
-// answers as the same start. A member that no longer answers there may be found
-// elsewhere.
+// answers as the same start. If the member no longer answers there, another
+// address is accepted.
 func TestRunningMemberKeepsItsAddress(t *testing.T) {
 	m, _ := newMetadata(t)
 	n1, _ := m.View().Member("n1")

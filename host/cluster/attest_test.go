@@ -17,8 +17,7 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
-// vouching is a node that attests every node at the address reaches, and no
-// others.
+// vouching is a node that attests only starts whose address is reaches.
 type vouching struct {
 	peer.NoControl
 	reaches string
@@ -33,7 +32,7 @@ func (v *vouching) Attest(_ context.Context, r *peerv1.VouchRequest) (*peerv1.Vo
 	return &peerv1.VouchResponse{Index: 7, Voters: []*peerv1.ReplicaAddress{{NodeId: "n1"}}}, nil
 }
 
-// entryFunc returns the means to join.
+// entryFunc returns the parameters for joining.
 type entryFunc func() cluster.Entry
 
 func (f entryFunc) Entry() cluster.Entry { return f() }

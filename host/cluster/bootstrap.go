@@ -121,8 +121,8 @@ func (f *Bootstrap) decide(attempt bootstrap.Vote, answers []bootstrap.Answer) b
 	return f.core.Decide(attempt, f.expect, answers)
 }
 
-// SetBootstrap makes the control answer for a node that has no cluster yet. nil ends
-// that.
+// SetBootstrap makes the Control answer bootstrap calls while the node has no
+// cluster. nil ends that.
 func (c *Control) SetBootstrap(f *Bootstrap) { c.bootstrap.Store(f) }
 
 // BootstrapVote implements peer.Control.

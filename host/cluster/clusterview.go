@@ -75,25 +75,26 @@ type ShardState struct {
 type NodeState struct {
 	Reachable bool
 	Replicas  uint32
-	Draining  bool // it wants to lead nothing
+	Draining  bool // it transfers all its leaderships
 	Full      bool // its disk has no room for more data
 	// Skew is how far its clock is ahead of the median of the nodes that it
 	// hears from.
 	Skew time.Duration
-	// Trouble is why the balancer gives it no leaderships; nil if it does.
+	// Impairment is why the balancer gives the node no leaderships. It is nil
+	// if the balancer gives it some.
 	Impairment *Impairment
 	// Stopped are the shards whose replica on the node has stopped or is
 	// disputed.
 	Stopped map[sharding.ShardID]sharding.StopReason
 }
 
-// Trouble describes a node that is slow or unstable.
+// Impairment describes a node that is slow or unstable.
 type Impairment struct {
 	Slow     bool          // its leaderships were moved away because it was slow
 	Until    time.Time     // end of the penalty; zero while the node is slow
-	Cooldown time.Duration // how long it must be stable
+	Cooldown time.Duration // how long it must be stable before the penalty ends
 	// Damages counts its replicas that were damaged again after they had been
-	// rebuilt; 0 if that is not the trouble.
+	// rebuilt; 0 if the penalty has another cause.
 	Damages int
 }
 

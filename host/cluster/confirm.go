@@ -21,8 +21,9 @@ type confirmation struct {
 // Confirm fails.
 const ConfirmTime = request.LeaderPatience
 
-// Confirm returns after the metadata was caught up with by a read that began
-// after the call. It waits for at most two reads and not beyond the end of ctx.
+// Confirm waits until this node has caught up with the metadata through a read
+// that began after the call. It waits for at most two reads and not beyond the
+// end of ctx.
 func (m *Metadata) Confirm(ctx context.Context) error {
 	asked, c := time.Now(), &m.confirmation
 	select {

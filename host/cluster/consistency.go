@@ -195,13 +195,13 @@ type checkResult uint8
 
 const (
 	checkDecided checkResult = iota
-	// silent: voters do not answer, and without them it is unknown which
-	// replica is right.
+	// checkUnanswered: voters do not answer, and without them it is unknown
+	// which replica is right.
 	checkUnanswered
-	// unknown: all voters answered, but too few have a checksum at the index,
-	// because a voter is behind or received a snapshot after it. The shard
-	// continues. The next checksum comes with new entries, and all voters will
-	// have it.
+	// checkUnknown: all voters answered, but too few have a checksum at the
+	// index, because a voter is behind or received a snapshot after it. The
+	// shard continues. The next checksum comes with new entries, and all voters
+	// will have it.
 	checkUnknown
 )
 

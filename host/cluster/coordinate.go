@@ -81,7 +81,7 @@ type leading struct {
 }
 
 // transferRequest requests a leadership transfer. It expires after requestTime,
-// because the coordinator has decided again since.
+// because by then the coordinator has made new decisions.
 type transferRequest struct {
 	*peerv1.Transfer
 	at time.Time

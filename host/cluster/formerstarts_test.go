@@ -59,7 +59,7 @@ func (laggard) Probe(context.Context) (*peerv1.ProbeResponse, error) {
 	return &peerv1.ProbeResponse{NodeId: "n3", Incarnation: 1, ClusterId: "c", Leader: "n1", Members: []*peerv1.Member{{NodeId: "n2", Incarnation: 7, DiskId: "e"}}}, nil
 }
 
-// Entry returns the means of n2 to join.
+// Entry returns the parameters with which n2 joins.
 func (f *formerMember) Entry() Entry {
 	return Entry{Peers: f.n2, Self: meta.Member{Node: "n2", Disk: "e"}, PeersAt: "b:2", Seeds: []string{f.address, f.lagging}, Logger: slog.New(slog.DiscardHandler)}
 }
@@ -78,7 +78,8 @@ type endings chan error
 func (e endings) End(err error) { e <- err }
 func (endings) Stopping() bool  { return false }
 
-// newFormerMember removes n2 as dead, or as it asked to if leaves is set.
+// newFormerMember removes n2 as a dead node or, if leaves is set, because it
+// was asked to leave.
 func newFormerMember(t *testing.T, leaves bool) *formerMember {
 	t.Helper()
 	m, _ := newMetadata(t)

@@ -45,7 +45,8 @@ type raiser interface {
 type Entry struct {
 	Peers *peer.Peers
 	Self  meta.Member // the node as it should be admitted
-	// PeersAt is where other nodes reach this one now, at any cluster version.
+	// PeersAt is the address where other nodes reach this one now, at any
+	// cluster version.
 	PeersAt string
 	Seeds   []string // as parsed by package seeds; a name may have several addresses
 	// Bootstrap decides whether the node bootstraps the cluster. If nil, the
@@ -301,9 +302,9 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	if err := e.checkName(ctx, answers); err != nil {
 		return nil, err
 	}
-	// Other nodes may have recorded a later start than the metadata, with an
-	// earlier disk of this node, so leap over it. Do not if e.runs, because
-	// it may be this start.
+	// Other nodes may have recorded a later start than the metadata, from an
+	// earlier disk of this node. So choose an incarnation above all of those.
+	// If e.runs is set, do not, because the latest start may be this one.
 	known, first := e.newestStart(answers), uint64(0)
 	if known > 0 && !e.runs {
 		first = known + staledisk.MaxLeap + 1

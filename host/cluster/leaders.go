@@ -278,9 +278,9 @@ func (l *Leaders) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// Start starts to forward the shard router's changes and calls also at each.
-// The forwarding continues until close, because requests in flight follow the
-// leaderships that a stopping node transfers.
+// Start starts to forward the shard router's changes, and calls also after each
+// change. The forwarding continues until close, because requests in flight
+// follow the leaderships that a stopping node transfers.
 func (l *Leaders) Start(also func()) (close func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -60,8 +60,9 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// If the replica on this node knows the leader, only that one may lead,
-// otherwise any node with a replica. The coordinator's report does not count.
+// If the replica on this node knows the leader, only that leader's node may
+// lead. Otherwise any node with a replica may. The coordinator's report does
+// not count.
 func TestMayLead(t *testing.T) {
 	w := newWorld(t)
 	may := func(when string, shard sharding.ShardID, nodes string) {
@@ -94,7 +95,7 @@ func TestMayLead(t *testing.T) {
 }
 
 // A node without a replica counts the nodes with a replica that it hears from.
-// The leader alone suffices if it hears from it.
+// Hearing from the leader alone suffices.
 func TestQuorumWithoutReplica(t *testing.T) {
 	w := newWorld(t)
 	leader := func() sharding.NodeID {

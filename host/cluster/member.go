@@ -28,8 +28,8 @@ const (
 	// lostAfter is how long this node may know no leader of the metadata shard
 	// before it asks whether it is still a member of that shard's group.
 	lostAfter = 5 * time.Second
-	// excludedRest is the pause between two attempts to rejoin of a node that
-	// the leader of the metadata shard does not regard as a member.
+	// excludedRest is the pause between two rejoin attempts of a node that the
+	// leader of the metadata shard does not regard as a member.
 	excludedRest = 100 * time.Millisecond
 	// removeTimeout bounds the wait until the old metadata replica is removed.
 	removeTimeout = 30 * time.Second
@@ -260,8 +260,9 @@ func (m *Member) follow(ctx context.Context) {
 	current, announced, led := false, false, time.Now()
 	for ctx.Err() == nil && !m.left.Load() && !m.down.Load() {
 		if !current {
-			// Also after the metadata replica was renewed, because its log runs
-			// through times in which other replicas were placed here.
+			// Catch up also after the metadata replica was renewed, because it
+			// replays a log that contains old placements of replicas on this
+			// node.
 			if current = m.catchUp(ctx); !current {
 				m.rejoin(ctx)
 				rest(ctx, excludedRest)

@@ -21,7 +21,8 @@ type lifecycle interface {
 
 // entrance is the node's way into its cluster.
 type entrance interface {
-	// Entry returns the means to join. They change with the cluster version.
+	// Entry returns the parameters for joining the cluster. They change with
+	// the cluster version.
 	Entry() Entry
 }
 

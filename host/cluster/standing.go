@@ -8,8 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Standing implements peer.Members. A member that was taken for dead still
-// counts as one, because it comes back without a join when it is heard again.
+// Standing implements peer.Members. A node that was declared dead is still a
+// member, because it comes back without a join when other nodes hear from it
+// again.
 func (m *Metadata) Standing(node sharding.NodeID, start uint64) peer.Standing {
 	return standing(m.View(), node, start)
 }

@@ -21,10 +21,10 @@ const (
 )
 
 // viewChanges is the cluster view that the coordinator sends to nodes. It
-// records for every shard the number of the change that made it what it is, so
-// that a node that has the view of some change receives only newer changes.
-// Sizes are not part of the view, because under load they change all the time
-// and are rarely asked for.
+// records for every shard the number of its last change, so that a node that
+// has the view of some change receives only newer changes. Sizes are not part
+// of the view, because under load they change all the time and are rarely asked
+// for.
 type viewChanges struct {
 	shards  map[sharding.ShardID]shardView
 	nodes   []*peerv1.NodeState // ordered by id
@@ -42,7 +42,7 @@ type shardView struct {
 	change uint32
 }
 
-// take replaces a node's report before by its new report o.
+// take replaces the previous report of a node, before, with its new report, o.
 func (p *viewChanges) take(before, o observed) {
 	if p.shards == nil {
 		p.shards = map[sharding.ShardID]shardView{}
@@ -189,7 +189,7 @@ func nodeState(a *arrival, reachable bool) *peerv1.NodeState {
 	return out
 }
 
-// trouble returns the coordinator's penalty for a node, or nil.
+// impairment returns the coordinator's penalty for a node, or nil.
 func (l *leading) impairment(node sharding.NodeID) *peerv1.Impairment {
 	i := slices.IndexFunc(l.impairments, func(t coordinator.Impairment) bool { return t.Node == node })
 	if i < 0 {

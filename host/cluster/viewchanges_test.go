@@ -115,7 +115,7 @@ func sameShard(a, b ShardState) bool {
 }
 
 // The coordinator's penalties reach the other nodes unchanged.
-func TestTroubleReachesOtherNodes(t *testing.T) {
+func TestImpairmentsReachOtherNodes(t *testing.T) {
 	until := time.UnixMilli(1_234_567)
 	l := &leading{m: &Member{opts: Options{Peers: allAlive{}}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 	for i := range 3 {

@@ -115,7 +115,7 @@ type Config struct {
 
 	OTLPEndpoint     string
 	OTLPHeadersFile  string
-	TraceRatio       float64 // of the calls that start a trace here, 0 to 1
+	TraceRatio       float64 // fraction of the calls that start a trace here, from 0 to 1
 	TraceTrustRemote bool
 
 	Seeds              []string
@@ -255,7 +255,7 @@ const (
 	wasmPageBytes     = 64 << 10
 	minSegmentBytes   = 8 << 20 // fits the largest log record twice
 	maxSegmentBytes   = 1 << 30
-	minFuel           = 100_000       // one slice
+	minFuel           = 100_000       // 10 to 25 microseconds of a core
 	maxFuel           = 2_000_000_000 // about half a second of a core
 	segmentBlockBytes = 4096
 )

@@ -45,16 +45,16 @@ type Identity struct {
 	Several bool `json:"several,omitempty"`
 	// Incarnation increases with each start.
 	Incarnation uint64 `json:"incarnation,omitempty"`
-	// Vouched is the last start that was allowed to vote. If another node knows
-	// of a later one, this directory is an older copy of itself. Asked
-	// represents the start that other nodes are asked to attest, until they
+	// Attested is the last start that was allowed to vote. If another node
+	// knows of a later one, this directory is an older copy of itself.
+	// Requested is the start that other nodes are asked to attest, until they
 	// have done so.
 	Attested  uint64 `json:"vouchedIncarnation,omitempty"`
 	Requested uint64 `json:"askedIncarnation,omitempty"`
 	// Renewed is when the node last set damaged data aside by itself, in
 	// milliseconds since 1970.
 	Renewed int64 `json:"renewedAt,omitempty"`
-	// Pledge is the node's bootstrap vote.
+	// Vote is the node's bootstrap vote.
 	Vote bootstrap.Vote `json:"pledge,omitzero"`
 	// Known are addresses of other nodes, for a node that must join again.
 	Known   []string `json:"knownAddresses,omitempty"`
@@ -141,7 +141,7 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 	return id, id.Write(dir)
 }
 
-// Vouch records that the current start may vote.
+// Attest records that the current start may vote.
 func (id *Identity) Attest() {
 	id.Attested = max(id.Attested, id.Requested, id.Incarnation)
 }

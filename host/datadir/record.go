@@ -56,7 +56,7 @@ func (r *Record) Save(change func(*Identity) bool) error {
 	return nil
 }
 
-// SaveClusterVersion raises the directory's cluster version to level.
+// SaveLevel raises the directory's cluster version to level.
 func (r *Record) SaveLevel(level sharding.ClusterVersion) error {
 	return r.Save(func(id *Identity) bool { return id.Raise(level) })
 }

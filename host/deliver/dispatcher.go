@@ -21,8 +21,8 @@ type Lead struct {
 type Shards interface {
 	// Leads returns the shards that this node leads and serves.
 	Leads() []Lead
-	// LeadsChanged returns a channel that is closed at the next change of Led. Call
-	// it before Led, so that no change is missed.
+	// LeadsChanged returns a channel that is closed at the next change of
+	// Leads. Call it before Leads, so that no change is missed.
 	LeadsChanged() <-chan struct{}
 	// Propose hands a request about a shard's messages to the shard's executor.
 	Propose(sharding.ShardID, *request.Request)
@@ -56,7 +56,7 @@ type Types interface {
 	IsUnknown(entityType string) bool
 }
 
-// Options configures a Pump. If a bound is zero, its default is used.
+// Options configures a Dispatcher. If a bound is zero, its default is used.
 type Options struct {
 	Shards   Shards
 	Outboxes Outboxes

@@ -14,14 +14,14 @@ import (
 //
 //	held ──offer──▶ flying ──arrived──▶ acknowledged
 //	 ▲                 │
-//	 │               failed, once nothing of the pair is flying any more
+//	 │               failed, once no message of the channel is flying
 //	 │                 ▼
-//	 └───probe────── parked: nothing is held
+//	 └───probe────── waiting: nothing is held
 //
-// Up to a window of them are in flight at a time. The destination accepts no
-// message before its turn, so if one fails, those after it come back too. The
-// channel then waits: it remembers only the id of its first message, and that
-// message alone is read and retried until it arrives.
+// Up to a window of messages are in flight at a time. The destination accepts
+// no message before its turn, so if one fails, those after it come back too.
+// The channel then waits: it remembers only the id of its first message, and
+// that message alone is read and retried until it arrives.
 type flow struct {
 	channel channel
 	items   []*item
@@ -34,8 +34,8 @@ type flow struct {
 	deferred bool // in waiting.deferred
 	reading  bool // catchUp is reading messages for it
 	flying   int
-	broken   bool      // a message has failed, or none may fly
-	suspect  bool      // none has arrived since one failed, so one flies at a time
+	broken   bool      // a message has failed, or no message may be sent
+	suspect  bool      // no message has arrived since one failed, so only one is sent at a time
 	long     bool      // counted in waiting.long
 	unsure   bool      // the outbox may have earlier messages of the channel
 	lost     bool      // the destination expects an earlier message, which a lap must find
@@ -44,16 +44,17 @@ type flow struct {
 	wait     time.Duration
 	gap      journal.ChannelCounters
 
-	// These describe the first message, once it has flown or the channel
-	// waited.
+	// The following fields describe the first message, once it was sent or the
+	// channel has waited.
 	first  journal.ItemID
 	front  uint64 // number of the message
 	faults int
 	refuse *request.RejectedError
 	reason error // why it failed
 
-	// All messages up to coveredTo had been sent before a question whether the
-	// destination's type exists began, at coveredAt or later.
+	// A lookup of the destination's type that began at coveredAt or later
+	// counts for all messages up to coveredTo, because they were sent before
+	// it.
 	coveredTo journal.ItemID
 	coveredAt time.Time
 }

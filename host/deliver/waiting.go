@@ -82,7 +82,7 @@ func (w *waiting) isLong(f *flow, long bool) {
 	f.long = long
 }
 
-// deferEmptyChannel parks a flow that holds no messages until it is due.
+// deferEmptyChannel defers a flow that holds no messages until it is due.
 func (c *core) deferEmptyChannel(s *shard, f *flow) {
 	if f.lost || f.unsure && f.waitsLong(c) {
 		s.waiting.forget(c, s, f)
@@ -290,10 +290,10 @@ func (p *channelSet) has(lap uint64, of channel) bool {
 
 func (p *channelSet) clear() { p.bits = nil }
 
-// isPast reports whether a channel is tracked from a later message on, as
-// happens if the destination accepted this message from an earlier leader, so
-// that it accepts the next one, and its row in the outbox was left. Once the flow has
-// ended, a lap finds the message.
+// isPast reports whether the flow begins after a message that is still in the
+// outbox. That happens if an earlier leader delivered the message but did not
+// remove it, so that the destination now accepts the next one. Once the flow
+// has ended, a lap finds the message.
 func (f *flow) isPast(id journal.ItemID) bool {
 	return !f.after.Less(id) && !slices.ContainsFunc(f.items, func(it *item) bool { return it.message.ID == id })
 }
@@ -346,6 +346,6 @@ func (c *core) lap(s *shard) {
 	}
 	w.lapAt = c.now
 	if over || rows < sliceRows || found > 0 {
-		w.lapAt = c.now.Add(c.opts.MaxWait) // so that these are probed before others take their place
+		w.lapAt = c.now.Add(c.opts.MaxWait) // so that the channels just found are probed before others replace them
 	}
 }

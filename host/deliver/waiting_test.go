@@ -313,10 +313,10 @@ func TestBlockedChannelsAreBounded(t *testing.T) {
 	t.Logf("each of %d pairs was tried again within %v; %d rows were read", pairs, took, b.rows)
 }
 
-// Messages to types that do not exist are given up in order even if there are
-// far more channels than the shard tracks: each lap knows the first message of
-// the channels that it finds first, and of those that it had not passed when
-// they were forgotten.
+// Messages to types that do not exist are given up in order, even if there are
+// far more channels than the shard tracks. A lap knows the first message of
+// each channel that it finds first. It also knows it for channels that were
+// forgotten before the lap passed that message.
 func TestUntrackedChannelsAreGivenUpInOrder(t *testing.T) {
 	b := newBench(t, Options{Channels: 8, MaxWait: 100 * time.Millisecond})
 	b.unknown = map[string]bool{"ghost": true}
@@ -372,9 +372,8 @@ func TestSmallTableKeepsDraining(t *testing.T) {
 }
 
 // TestMessagesBehindTheirChannelAreFound: the destination accepted a message
-// from an earlier leader, which left it in the outbox. It is acknowledged
-// although the channel was forgotten at it and is tracked from the next message
-// on.
+// from an earlier leader, which left it in the outbox. It must be acknowledged
+// although the shard tracks the channel only from the next message on.
 func TestMessagesBehindTheirChannelAreFound(t *testing.T) {
 	b := newBench(t, Options{Channels: 4})
 	from, to := entityOf("source", 0), entityOf("known", 0)
@@ -408,9 +407,10 @@ func TestMessagesBehindTheirChannelAreFound(t *testing.T) {
 	b.run(2*time.Minute, func() bool { return len(b.box) == 0 })
 }
 
-// TestLapsPause: a lap that reads whole slices only, and has to be repeated
-// because a message behind its channel is left, is repeated after a pause.
-// Otherwise each step would read a slice of the outbox.
+// TestLapsPause: a message before the tracked part of its channel makes it
+// necessary to repeat the lap. The next lap starts only after a pause, even if
+// the last slice of the outbox was full. Otherwise each step would read a slice
+// of the outbox.
 func TestLapsPause(t *testing.T) {
 	for _, rows := range []int{sliceRows - 1, sliceRows, 2 * sliceRows, 2*sliceRows + 1} {
 		b := newBench(t, Options{Channels: 8, MaxWait: time.Second})

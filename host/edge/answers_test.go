@@ -17,9 +17,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// many is the maximum number of elements of a repeated field of a response, or
-// the maximum number of bytes of all of them together, and the reason for the
-// limit.
+// many is the limit of a repeated field of a response, and the reason for it.
+// The limit is the maximum number of elements, or the maximum number of bytes
+// of all elements together.
 type many struct {
 	elements, bytes int
 	why             string

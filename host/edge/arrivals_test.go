@@ -19,9 +19,9 @@ type pauses struct {
 func (p *pauses) Epoch() uint64  { return p.epoch.Load() }
 func (p *pauses) Settling() bool { return p.settling.Load() }
 
-// TestWhatArrivedBeforeAPauseIsRefused: unary calls and streams on connections
+// TestRequestsFromBeforePauseAreRejected: unary calls and streams on connections
 // from before a pause are rejected, and the next connection works.
-func TestWhatArrivedBeforeAPauseIsRefused(t *testing.T) {
+func TestRequestsFromBeforePauseAreRejected(t *testing.T) {
 	p := new(pauses)
 	s := serve(t, edge.Options{Pauses: p})
 	c := s.entities()
@@ -55,9 +55,9 @@ func TestWhatArrivedBeforeAPauseIsRefused(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfAPauseAreClosed: connections that the kernel accepted during
+// TestConnectionsAcceptedDuringPauseAreClosed: connections that the kernel accepted during
 // the pause are closed.
-func TestConnectionsOfAPauseAreClosed(t *testing.T) {
+func TestConnectionsAcceptedDuringPauseAreClosed(t *testing.T) {
 	p := new(pauses)
 	p.settling.Store(true)
 	s := serve(t, edge.Options{Pauses: p})

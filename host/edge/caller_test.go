@@ -32,10 +32,10 @@ func (f forger) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.next.RoundTrip(r)
 }
 
-// TestRequestsSayWhoseTheyAre: commands, queries and the commands of streams
+// TestRequestsCarryTheirCaller: commands, queries and the commands of streams
 // carry their authenticated caller, whatever the client states, and the revision
 // of the roles that allow them.
-func TestRequestsSayWhoseTheyAre(t *testing.T) {
+func TestRequestsCarryTheirCaller(t *testing.T) {
 	check := func(t *testing.T, what string, c entityv1connect.EntityServiceClient, want string) {
 		t.Helper()
 		sent, err := c.Send(t.Context(), connect.NewRequest(&entityv1.SendRequest{EntityType: rpctest.Counter, EntityId: "a", Command: "who", Payload: &entityv1.SendRequest_Data{Data: []byte("{}")}}))
@@ -80,10 +80,10 @@ func TestRequestsSayWhoseTheyAre(t *testing.T) {
 	check(t, "root", g.entitiesAs("root"), `{"kind":"token","name":"root","roles":1}`)
 }
 
-// TestWhatNodesPassOnIsDecidedAgain: a forwarded call is checked against the
+// TestForwardedCallIsAuthorizedAgain: a forwarded call is checked against the
 // roles of the caller that the node states. The listener for clients ignores
 // such a statement, and a call without a caller may do nothing.
-func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
+func TestForwardedCallIsAuthorizedAgain(t *testing.T) {
 	var g *guarded
 	between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.server.ForPeers().ServeHTTP(w, r) })
 	g = guard(t, edge.Options{Internal: map[string]http.Handler{leaderproxy.Path: between}}, "root", "ann")

@@ -216,7 +216,7 @@ func TestOrders(t *testing.T) {
 
 // An operation that takes longer than the call returns an error that describes
 // the remaining work.
-func TestOrdersThatTakeLonger(t *testing.T) {
+func TestOperationOutlastsItsCall(t *testing.T) {
 	s := serve(t, edge.Options{Admin: true, DefaultDeadline: time.Second})
 	for _, order := range []struct{ path, body, want string }{
 		{"MoveShard", `{"shardId":1,"toNode":"n2"}`, "shard 1 is still led by n1, and the transfer to n2 continues"},
@@ -243,7 +243,7 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 
 // The node that a caller asks checks the permission. The coordinator's node
 // accepts the forwarded operation, and the forwarding node waits for its effect.
-func TestOrdersOfOtherNodes(t *testing.T) {
+func TestForwardedOperations(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
 	server := services.NewServer(w.Services(), edge.Options{})
@@ -344,7 +344,7 @@ func TestSettings(t *testing.T) {
 }
 
 // A watch without settings sends its headers immediately, over HTTP/1.1 too.
-func TestWatchOfNothing(t *testing.T) {
+func TestWatchWithoutSettingsSendsHeaders(t *testing.T) {
 	s := serve(t, edge.Options{})
 	client := clusterv1connect.NewClusterServiceClient(http.DefaultClient, s.url)
 	watch, err := client.WatchSettings(t.Context(), connect.NewRequest(&clusterv1.WatchSettingsRequest{}))

@@ -122,9 +122,9 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestOneAddressTakesNotAll: when an address has reached its limit, other
+// TestOneAddressCannotUseAllConnections: when an address has reached its limit, other
 // addresses are served, and the address itself gets only health probes answered.
-func TestOneAddressTakesNotAll(t *testing.T) {
+func TestOneAddressCannotUseAllConnections(t *testing.T) {
 	s := serve(t, edge.Options{MaxConns: 12, MaxAddressConns: 8, Internal: map[string]http.Handler{"/between/": http.NotFoundHandler()}})
 	crowd := s.callerFrom(t, "127.0.0.1")
 	var occupied []func()
@@ -152,11 +152,11 @@ func TestOneAddressTakesNotAll(t *testing.T) {
 	wait("the address to be served again", func() bool { return s.callerFrom(t, "127.0.0.1").sends() == http.StatusOK })
 }
 
-// TestCallsBetweenNodesHoldNoPlaceOfClients: if nodes have their own listener, a
+// TestInternalCallsHoldNoReserveConnection: if nodes have their own listener, a
 // request to an internal path does not keep a reserve connection of the client
 // listener, so that probes get one. If they have none, it keeps the connection,
 // because other nodes use that listener.
-func TestCallsBetweenNodesHoldNoPlaceOfClients(t *testing.T) {
+func TestInternalCallsHoldNoReserveConnection(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:7", ""} {
 		var referral atomic.Pointer[string]
 		referral.Store(&at)
@@ -216,9 +216,9 @@ func TestCallsBetweenNodesHoldNoPlaceOfClients(t *testing.T) {
 	}
 }
 
-// TestOneAddressTakesNotAllStreams: when an address has as many streams as it
+// TestOneAddressCannotUseAllStreams: when an address has as many streams as it
 // may have, other addresses can still open some.
-func TestOneAddressTakesNotAllStreams(t *testing.T) {
+func TestOneAddressCannotUseAllStreams(t *testing.T) {
 	s := serve(t, edge.Options{MaxStreams: 4, MaxAddressStreams: 3})
 	var open []*sendStream
 	for range 3 {
@@ -308,11 +308,11 @@ func TestResetsEndAConnection(t *testing.T) {
 	}
 }
 
-// TestCallsAtATimeAreShared: calls that wait for the rest of their message take
+// TestConcurrentCallsAreSharedByAddress: calls that wait for the rest of their message take
 // memory, and a connection can have 250 of them. An address may have half of the
 // allowed calls, other addresses and probes are served, and calls that end make
 // room.
-func TestCallsAtATimeAreShared(t *testing.T) {
+func TestConcurrentCallsAreSharedByAddress(t *testing.T) {
 	s := serve(t, edge.Options{MaxConns: 12, MaxAddressConns: 8})
 	const share = 512 // the minimum for an address
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,10 +14,10 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestDescriptionIsForCallersThatReadTypes: the OpenAPI document needs the rights
+// TestOpenAPIDocumentNeedsReadRights: the OpenAPI document needs the rights
 // of the listing of modules, or those of the named types, also if a different
 // caller has just got the same document.
-func TestDescriptionIsForCallersThatReadTypes(t *testing.T) {
+func TestOpenAPIDocumentNeedsReadRights(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "all", "one", "other", "none")
 	g.begin(t)
 	g.role(t, "all", access.Rule{Effect: access.Allow, Verbs: []string{access.Read}})

@@ -46,8 +46,8 @@ func TestReadEvents(t *testing.T) {
 	first := add("a", 1)
 	first.CommandId = "c1"
 	s.send(t, first)
-	s.send(t, &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "burst"}) // 2 to 6
-	s.send(t, add("a", 2))                                                                   // 7
+	s.send(t, &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "burst"}) // events 2 to 6
+	s.send(t, add("a", 2))                                                                   // event 7
 	for _, c := range []struct {
 		from, to uint64
 		want     string
@@ -143,9 +143,9 @@ func TestFollowEndsWithItsCaller(t *testing.T) {
 	eventually(t, "the watch to end", func() bool { return s.world.Watchers(counter("a")) == 0 })
 }
 
-// TestSlowReaderIsCut: a client that does not read its responses cannot hold the
+// TestStreamOfSlowReaderIsReset: a client that does not read its responses cannot hold the
 // server's memory forever.
-func TestSlowReaderIsCut(t *testing.T) {
+func TestStreamOfSlowReaderIsReset(t *testing.T) {
 	s := serve(t, edge.Options{WriteStall: 100 * time.Millisecond})
 	payload := &entityv1.SendRequest_Data{Data: make([]byte, 900<<10)}
 	for range 16 { // more than flow-control windows and socket buffers hold

@@ -17,11 +17,11 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// TestListenersAreApart: the peer listener serves only the internal services, on
+// TestPeerListenerServesOnlyInternalCalls: the peer listener serves only the internal services, on
 // connections that clients cannot use up. The client listener serves them too,
 // until the peer listener's address is known: then it refers to that address,
 // and connections that were used for internal services are closed.
-func TestListenersAreApart(t *testing.T) {
+func TestPeerListenerServesOnlyInternalCalls(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
 	var at atomic.Pointer[string]

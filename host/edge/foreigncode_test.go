@@ -218,10 +218,10 @@ func TestModulesWithTypesOfOthersAreNotRun(t *testing.T) {
 	}
 }
 
-// TestSignaturesOfOthersModulesStay: only a caller that may deploy the module's
+// TestSignatureReplacementNeedsDeploy: only a caller that may deploy the module's
 // types can replace its signature, because the signature decides on which nodes
 // the module is served.
-func TestSignaturesOfOthersModulesStay(t *testing.T) {
+func TestSignatureReplacementNeedsDeploy(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root", "ann", "bo")
 	g.begin(t)
 	g.role(t, "deploys", access.Rule{Effect: access.Allow, Verbs: []string{access.Deploy}, Types: []string{"bo-*"}})

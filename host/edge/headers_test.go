@@ -49,10 +49,10 @@ func refusedByHeaders(res *http.Response) bool {
 	return res.StatusCode == http.StatusForbidden && bytes.Contains(body, []byte("permission_denied"))
 }
 
-// TestCallersWithoutARuleAreRefusedByTheirHeaders: on every way into the API, a
+// TestCallersWithoutRuleAreRejectedByHeaders: on every way into the API, a
 // caller that has no rule for the procedure's verb is rejected before a byte of
 // the body is read, and the rejection is counted like any other.
-func TestCallersWithoutARuleAreRefusedByTheirHeaders(t *testing.T) {
+func TestCallersWithoutRuleAreRejectedByHeaders(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "none", "reader")
 	g.begin(t)
 	g.role(t, "reads", access.Rule{Effect: access.Allow, Verbs: []string{"read"}, Types: []string{"counter"}})
@@ -117,9 +117,9 @@ func TestCallersWithoutARuleAreRefusedByTheirHeaders(t *testing.T) {
 	}
 }
 
-// TestCallsWithoutARoleChargeNothing: 240 concurrent calls of 1 MB by a caller
+// TestCallsWithoutRoleChargeNoBytes: 240 concurrent calls of 1 MB by a caller
 // without any role charge no bytes.
-func TestCallsWithoutARoleChargeNothing(t *testing.T) {
+func TestCallsWithoutRoleChargeNoBytes(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	g := guard(t, edge.Options{Registerer: registry}, "root", "none")
 	g.begin(t)
@@ -229,9 +229,9 @@ func TestLargeMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 	wantCode(t, answer, connect.CodeInvalidArgument)
 }
 
-// TestContentTypesAreOneInAnyCase: a message that could never be admitted is
+// TestContentTypeCaseIsIgnored: a message that could never be admitted is
 // rejected before it is decoded, whatever the case of its content type.
-func TestContentTypesAreOneInAnyCase(t *testing.T) {
+func TestContentTypeCaseIsIgnored(t *testing.T) {
 	s := serve(t, edge.Options{MaxWaitingBytes: 8 << 20})
 	list := &structpb.ListValue{}
 	for range 100_000 {
@@ -275,9 +275,9 @@ func TestContentTypesAreOneInAnyCase(t *testing.T) {
 	}
 }
 
-// TestTextThatIsNotUTF8IsRefusedAtEveryDoor: invalid UTF-8 is rejected as the
+// TestInvalidUTF8IsRejectedByEveryEndpoint: invalid UTF-8 is rejected as the
 // caller's fault, and never becomes a name other than the one that was sent.
-func TestTextThatIsNotUTF8IsRefusedAtEveryDoor(t *testing.T) {
+func TestInvalidUTF8IsRejectedByEveryEndpoint(t *testing.T) {
 	s := serve(t, edge.Options{})
 	envelope := func(m []byte) []byte { return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m))), m...) }
 	text := func(number int, value string) []byte {

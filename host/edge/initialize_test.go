@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// A node without a cluster can be told to bootstrap one, and accepts no other
-// call. An impatient caller learns what the bootstrap waits for.
-// served is a node that a server serves.
+// served is a node that a server serves. A node without a cluster accepts only
+// the call that bootstraps one. If the deadline of that call passes first, its
+// error says what the bootstrap waits for.
 type served struct {
 	opened error
 	ready  *atomic.Pointer[error]

@@ -19,10 +19,10 @@ import (
 	"github.com/hostd/hostd/host/edge"
 )
 
-// TestEveryDoorReadsTheSameJSON sends the corner cases of package jsontext on
+// TestEveryEndpointReadsSameJSON sends the corner cases of package jsontext on
 // each way into the API: the module gets the canonical text of each, the caller
 // gets the same text back, and what one way rejects, every way rejects.
-func TestEveryDoorReadsTheSameJSON(t *testing.T) {
+func TestEveryEndpointReadsSameJSON(t *testing.T) {
 	s := serve(t, edge.Options{})
 	member := func(t *testing.T, body string) (string, bool) {
 		var answer struct{ JSON json.RawMessage }
@@ -186,10 +186,10 @@ func (s *site) sendInJSON(t *testing.T, text string) (out streamed) {
 	return out
 }
 
-// TestProgramsWithoutMarksReadDigitsAsText: a binary client that only knows
+// TestBinaryClientReadsLargeIntegersAsText: a binary client that only knows
 // google.protobuf.Value gets an integer beyond 2^53 as a string of digits, and a
 // double that it sends is taken as the integer that the double represents.
-func TestProgramsWithoutMarksReadDigitsAsText(t *testing.T) {
+func TestBinaryClientReadsLargeIntegersAsText(t *testing.T) {
 	s := serve(t, edge.Options{})
 	v, err := jsonvalue.Parse([]byte(`{"n":1234567890123456789}`))
 	if err != nil {

@@ -100,9 +100,9 @@ func TestAnyNodeAnswers(t *testing.T) {
 	}
 }
 
-// TestNoThirdNode: a forwarded call is answered or rejected, but not forwarded
+// TestForwardedCallIsNotForwardedAgain: a forwarded call is answered or rejected, but not forwarded
 // again.
-func TestNoThirdNode(t *testing.T) {
+func TestForwardedCallIsNotForwardedAgain(t *testing.T) {
 	c, h2 := serveFleet(t, 2)
 	peer := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(2).Addr+leaderproxy.Path[:len(leaderproxy.Path)-1])
 	if _, err := peer.GetEntity(t.Context(), connect.NewRequest(&entityv1.GetEntityRequest{EntityType: rpctest.Counter, EntityId: "a"})); connect.CodeOf(err) != connect.CodeUnavailable {

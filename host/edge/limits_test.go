@@ -143,9 +143,9 @@ func codeName(c connect.Code) string {
 	return c.String()
 }
 
-// TestCompressedInputIsRefused: a small body that would decompress to a large
+// TestCompressedInputIsRejected: a small body that would decompress to a large
 // one costs nothing, because nothing is decompressed.
-func TestCompressedInputIsRefused(t *testing.T) {
+func TestCompressedInputIsRejected(t *testing.T) {
 	s := serve(t, edge.Options{})
 	var bomb bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)

@@ -13,11 +13,11 @@ import (
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 )
 
-// TestForeignPagesAreRefused: on every path except the health probes, the server
+// TestForeignPagesAreRejected: on every path except the health probes, the server
 // rejects requests that a browser sends for a page of a different origin, and
 // requests with a Host that is not the node's. Programs and the node's own
 // origin are served.
-func TestForeignPagesAreRefused(t *testing.T) {
+func TestForeignPagesAreRejected(t *testing.T) {
 	named := serve(t, edge.Options{Hosts: []string{"node.example", "lb.example"}, Metrics: http.NotFoundHandler(), Internal: map[string]http.Handler{
 		"/hostd.peer.v1.PeerService/": http.NotFoundHandler()}})
 	open := serve(t, edge.Options{})

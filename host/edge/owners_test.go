@@ -18,7 +18,7 @@ import (
 // A type belongs to the caller that first activated a module for it. Other
 // callers may not change its module, its settings or its owner, except callers
 // that may admin the type.
-func TestTypesBelongToWhoTookThem(t *testing.T) {
+func TestTypeBelongsToItsFirstActivator(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root", "ann", "bo")
 	g.begin(t)
 	for _, name := range []string{"ann", "bo"} {
@@ -189,7 +189,7 @@ func TestUploadsActivateAllTypesOrNone(t *testing.T) {
 // A rule about a type also applies to calls that name the type by a module's
 // digest or by the key of a setting, and settings can be granted for some types
 // only.
-func TestRulesReachTypesNamedOtherwise(t *testing.T) {
+func TestRulesApplyToIndirectlyNamedTypes(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root", "ann", "bo")
 	g.begin(t)
 	root := modulev1connect.NewModuleServiceClient(g.as("root"), g.url)

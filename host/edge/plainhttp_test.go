@@ -139,9 +139,9 @@ func TestEntitiesUnderPlainPaths(t *testing.T) {
 	}
 }
 
-// TestPlainPathsAskWhoCalls: a call on a plain path is authenticated like any
+// TestPlainPathsAreAuthenticated: a call on a plain path is authenticated like any
 // other, before its body is read.
-func TestPlainPathsAskWhoCalls(t *testing.T) {
+func TestPlainPathsAreAuthenticated(t *testing.T) {
 	token := authn.NewToken()
 	file := filepath.Join(t.TempDir(), "tokens")
 	line, err := authn.TokenLine("app", token, time.Time{})

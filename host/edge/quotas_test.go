@@ -28,9 +28,9 @@ func overQuota(err error, which access.Quota) bool {
 	return ok && refused.Code() == connect.CodeResourceExhausted && strings.Contains(refused.Message(), "exceeded its quota "+which.String()+"=") && len(refused.Details()) == 1
 }
 
-// TestQuotasOfASecond: while the clock is stopped, calls and each command of a
+// TestPerSecondQuotas: while the clock is stopped, calls and each command of a
 // stream are admitted up to the caller's quota of one second.
-func TestQuotasOfASecond(t *testing.T) {
+func TestPerSecondQuotas(t *testing.T) {
 	payload, reply := int64(len(add("x", 1).GetData())), int64(len(`{"total":1}`))
 	for _, tt := range []struct {
 		which access.Quota
@@ -89,8 +89,8 @@ func TestQuotasOfASecond(t *testing.T) {
 	}
 }
 
-// TestQuotaOfStreams: streams that have ended do not count.
-func TestQuotaOfStreams(t *testing.T) {
+// TestEndedStreamsDoNotCountForQuota: streams that have ended do not count.
+func TestEndedStreamsDoNotCountForQuota(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "ann")
 	g.begin(t)
 	g.allot(t, "ann", access.Quotas{Streams: 2})

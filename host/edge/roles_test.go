@@ -278,7 +278,7 @@ func TestRolesDecideEachCommandOfAStream(t *testing.T) {
 	}
 }
 
-func TestStreamsAreForThoseWhoMaySend(t *testing.T) {
+func TestSendStreamNeedsInvokeRight(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "bo")
 	g.begin(t)
 	g.bind(t, "token:bo", "viewer")
@@ -289,7 +289,7 @@ func TestStreamsAreForThoseWhoMaySend(t *testing.T) {
 	closed.CloseResponse()
 }
 
-func TestStreamsEndWhenRolesAreTaken(t *testing.T) {
+func TestStreamsEndWhenRolesAreRevoked(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "ann")
 	g.begin(t)
 	g.bind(t, "token:ann", "invoker", "viewer")
@@ -354,7 +354,7 @@ func TestStreamsEndWhenRolesAreTaken(t *testing.T) {
 // Until the node knows the roles of its cluster, it only shows its own state,
 // because there may be roles. When it knows that there is no admin, every caller
 // may do everything.
-func TestRolesThatAreNotKnownYet(t *testing.T) {
+func TestNodeRejectsCallsUntilRolesAreKnown(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root")
 	for _, step := range []string{"no table", "not caught up"} {
 		if _, err := g.entitiesAs("root").Send(t.Context(), connect.NewRequest(add("a", 1))); connect.CodeOf(err) != connect.CodeUnavailable {
@@ -387,7 +387,7 @@ func TestRolesThatAreNotKnownYet(t *testing.T) {
 	wantDenied(t, "anonymous", err, true)
 }
 
-func TestFirstAdminIsWhoAsks(t *testing.T) {
+func TestFirstAdminIsTheCaller(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root", "ann")
 	g.auth.Set(authz.Compile(0, nil, nil))
 	bind := func(who, subject string, roles ...string) error {
@@ -433,7 +433,7 @@ func TestFirstAdminIsWhoAsks(t *testing.T) {
 
 // TestCallerCannotGrantRightsItLacks: a caller that may give roles cannot give
 // more than it has, by any call, unless it is admin.
-func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
+func TestCallersCannotGrantRightsTheyLack(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root", "ann")
 	g.begin(t)
 	g.role(t, "officer", access.Rule{Effect: access.Allow, Verbs: []string{access.Security, access.Read}})
@@ -480,7 +480,7 @@ func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
 
 // A caller that may deploy some types can only activate modules of those types.
 // A rejected activation changes nothing.
-func TestUploadsActivateWhatMayBeDeployed(t *testing.T) {
+func TestUploadActivatesOnlyDeployableTypes(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "ann")
 	g.begin(t)
 	deploys := func(types ...string) {
@@ -518,7 +518,7 @@ func TestUploadsActivateWhatMayBeDeployed(t *testing.T) {
 }
 
 // Each rejection is recorded in the audit log, for a command of a stream too.
-func TestRefusalsByRolesAreWritten(t *testing.T) {
+func TestRejectionsByRolesAreAudited(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	log, err := audit.Open(audit.Options{Path: path, Node: "n1"})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // API has the handlers that a server mounts.
 type API struct {
 	Services []Service
-	// Types and Entities answer what the plain HTTP interface asks about a type
-	// and about the cluster.
+	// Types and Entities give the plain HTTP interface the encodings of the
+	// entity types and the number of shards.
 	Types    plainhttp.Types
 	Entities plainhttp.Entities
 }
@@ -67,8 +67,8 @@ func descriptors(services []Service) (out []protoreflect.ServiceDescriptor) {
 	return out
 }
 
-// Shared has what the services of a server share with it: its options, with
-// defaults for those that were zero, and its limits.
+// Shared holds the options and limits that a server shares with its services.
+// Options that were zero have their defaults.
 type Shared struct {
 	Options   Options
 	Streams   *admission.Streams

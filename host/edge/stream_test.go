@@ -70,10 +70,10 @@ func (s *site) sendOne(t testing.TB, r *entityv1.SendRequest, opts ...connect.Cl
 	return answers[0]
 }
 
-// TestStreamAsksOnceForATypeThatIsNotThere: finding out whether a type exists
+// TestStreamLooksUpUnknownTypeOncePerMessage: finding out whether a type exists
 // may take a while, and one message can name it a thousand times, so a stream
 // looks it up once per message. The next message looks it up again.
-func TestStreamAsksOnceForATypeThatIsNotThere(t *testing.T) {
+func TestStreamLooksUpUnknownTypeOncePerMessage(t *testing.T) {
 	s := serve(t, edge.Options{})
 	stream := s.entities().SendStream(t.Context())
 	strange := add("a", 1)

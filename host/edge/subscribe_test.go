@@ -212,12 +212,12 @@ func TestForeignCursors(t *testing.T) {
 	}
 }
 
-// TestCursorsOfALostHistory: two clusters with the same name have the same
+// TestCursorOfLostHistoryIsRejected: two clusters with the same name have the same
 // number of events, for example a cluster and a restored copy of its data that
 // has diverged. A cursor of one is rejected by the other, for every form of
 // request. A cursor of an earlier release, which does not identify its history,
 // is accepted.
-func TestCursorsOfALostHistory(t *testing.T) {
+func TestCursorOfLostHistoryIsRejected(t *testing.T) {
 	first := serve(t, edge.Options{})
 	want := fill(t, first.entities(), 1)
 	all, err := subscribe(t, first.entities(), &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
@@ -271,11 +271,11 @@ func TestCursorsOfALostHistory(t *testing.T) {
 	all.once(t, want)
 }
 
-// TestCursorsAheadAreRefusedByTheLeader: a follower's replica cannot distinguish
+// TestLeaderRejectsCursorsAhead: a follower's replica cannot distinguish
 // a log that was truncated from one that it has not received completely, so a
 // subscription whose cursor is ahead of the replica is served by the leader,
 // which can.
-func TestCursorsAheadAreRefusedByTheLeader(t *testing.T) {
+func TestLeaderRejectsCursorsAhead(t *testing.T) {
 	c, h2 := serveFleet(t, 2)
 	c.Forwards = true
 	c.Holds = func(sharding.NodeID, sharding.ShardID) bool { return true }
@@ -304,9 +304,9 @@ func TestCursorsAheadAreRefusedByTheLeader(t *testing.T) {
 	}
 }
 
-// TestCursorsOfFasterNodes: a position from a different replica is valid even if
+// TestCursorOfFasterReplicaIsAccepted: a position from a different replica is valid even if
 // the leader has not applied as much yet; the reader continues when it has.
-func TestCursorsOfFasterNodes(t *testing.T) {
+func TestCursorOfFasterReplicaIsAccepted(t *testing.T) {
 	s := serve(t, edge.Options{})
 	c := s.entities()
 	fill(t, c, 2)
@@ -331,10 +331,10 @@ func TestCursorsOfFasterNodes(t *testing.T) {
 	}
 }
 
-// TestSubscribersBeginAtTheNewest: a subscription from the newest event is sent
+// TestSubscriptionFromNewestEvent: a subscription from the newest event is sent
 // its start position, then each event that is committed later, and no earlier
 // one. It can continue with its cursor.
-func TestSubscribersBeginAtTheNewest(t *testing.T) {
+func TestSubscriptionFromNewestEvent(t *testing.T) {
 	c, h2 := serveFleet(t, 3)
 	c.Forwards = true
 	for _, local := range []bool{true, false} { // whether the asked node has replicas
@@ -402,10 +402,10 @@ func (s subscribed) after(t testing.TB, known map[string]uint64) {
 	}
 }
 
-// TestSubscribersGoOn: a follower at one node gets each event once while the
+// TestSubscriptionContinuesAcrossLeaderChanges: a follower at one node gets each event once while the
 // shards move and nodes fail, and a subscription that starts later at a
 // different node continues after its cursor.
-func TestSubscribersGoOn(t *testing.T) {
+func TestSubscriptionContinuesAcrossLeaderChanges(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		t.Run(fmt.Sprint("held ", partial), func(t *testing.T) {
 			c, h2 := serveFleet(t, 3)
@@ -490,10 +490,10 @@ func TestSubscriptionsEndAtStop(t *testing.T) {
 	}
 }
 
-// TestFollowersOfACutOffNodeAreSentAway: a following stream ends with
+// TestFollowingStreamEndsWithoutQuorum: a following stream ends with
 // unavailable if its node has no quorum of a shard, or no leader is known, and
 // continues if that lasts only for a moment.
-func TestFollowersOfACutOffNodeAreSentAway(t *testing.T) {
+func TestFollowingStreamEndsWithoutQuorum(t *testing.T) {
 	for name, cut := range map[string]func(*rpctest.Fleet){
 		"no quorum": func(c *rpctest.Fleet) { c.Node(2).CutOff.Store(true) },
 		"no leader": func(c *rpctest.Fleet) { c.Move(2, "") },
@@ -530,9 +530,9 @@ func TestFollowersOfACutOffNodeAreSentAway(t *testing.T) {
 	}
 }
 
-// TestSlowSubscribersHoldNothingUp: a subscriber that does not read uses a
+// TestSlowSubscriberDoesNotBlockOthers: a subscriber that does not read uses a
 // limited amount of memory, and others continue.
-func TestSlowSubscribersHoldNothingUp(t *testing.T) {
+func TestSlowSubscriberDoesNotBlockOthers(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := serve(t, edge.Options{WriteStall: 2 * time.Second, Registerer: registry})
 	c := s.entities()

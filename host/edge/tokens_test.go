@@ -27,7 +27,7 @@ func (g *guarded) make(t *testing.T, as, name string, roles ...string) error {
 	return err
 }
 
-func TestTokensAreMadeWithTheRolesOfTheirBearers(t *testing.T) {
+func TestTokenCreationNeedsRightsOfItsRoles(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root", "ann")
 	g.auth.Set(authz.Compile(0, nil, nil))
 	if err := g.make(t, "root", "next", "admin"); connect.CodeOf(err) != connect.CodeFailedPrecondition {

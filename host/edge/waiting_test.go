@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/host/edge"
 )
 
-// echo makes a command that counts for so many bytes while it waits as a call.
+// echo makes a command that is charged cost bytes while it waits as a call.
 func echo(t *testing.T, cost int) *entityv1.SendRequest {
 	t.Helper()
 	const beside = 512 + len("echo") + len("id") + len("blob") + len("b")
@@ -21,7 +21,7 @@ func echo(t *testing.T, cost int) *entityv1.SendRequest {
 		Payload: &entityv1.SendRequest_Data{Data: bytes.Repeat([]byte{1}, cost-beside)}}
 }
 
-// queued waits until the world holds so many requests.
+// queued waits until the world holds want requests.
 func (s *site) queued(t *testing.T, want int) {
 	t.Helper()
 	for range 2000 {
@@ -34,10 +34,10 @@ func (s *site) queued(t *testing.T, want int) {
 	t.Fatalf("%d requests are queued, want %d", now, want)
 }
 
-// TestBytesThatWaitOnTheNode: calls fill the budget of waiting bytes. Beyond it,
+// TestWaitingBytesBudgetRejectsCalls: calls fill the budget of waiting bytes. Beyond it,
 // calls and commands of streams are rejected with the limit's error and nothing
 // is done; answered ones make room.
-func TestBytesThatWaitOnTheNode(t *testing.T) {
+func TestWaitingBytesBudgetRejectsCalls(t *testing.T) {
 	const limit, each = 5 << 20, 900 << 10
 	s := serve(t, edge.Options{MaxWaitingBytes: limit})
 	s.world.Pause()
@@ -77,10 +77,10 @@ func TestBytesThatWaitOnTheNode(t *testing.T) {
 	}
 }
 
-// TestCommandsOfASmallMessageAreRefusedByThemselves: when the budget of waiting
+// TestCommandsOfSmallMessageAreRejectedOneByOne: when the budget of waiting
 // bytes is exhausted, small messages of a stream are still read, so that each of
 // their commands gets an answer.
-func TestCommandsOfASmallMessageAreRefusedByThemselves(t *testing.T) {
+func TestCommandsOfSmallMessageAreRejectedOneByOne(t *testing.T) {
 	const limit, each, sent = 256 << 10, 12 << 10, 40
 	s := serve(t, edge.Options{MaxWaitingBytes: limit, MaxMessageBytes: 64 << 10})
 	s.world.Pause()
@@ -114,10 +114,10 @@ func TestCommandsOfASmallMessageAreRefusedByThemselves(t *testing.T) {
 	}
 }
 
-// TestBytesOfAStreamThatWait: a stream is read up to its limit of bytes, tested
-// one below it, at it and above it, and no further until some are answered;
-// nothing is rejected.
-func TestBytesOfAStreamThatWait(t *testing.T) {
+// TestStreamIsReadUpToItsByteLimit: a stream is read up to its limit of bytes, and no
+// further until some commands are answered. Nothing is rejected. The test sends
+// one byte less than the limit, exactly the limit, and one byte more.
+func TestStreamIsReadUpToItsByteLimit(t *testing.T) {
 	const limit = 256 << 10
 	for _, tt := range []struct{ over, read int }{{-1, 2}, {0, 2}, {1, 1}} {
 		t.Run(fmt.Sprint(tt.over), func(t *testing.T) {

@@ -17,7 +17,8 @@ type authorizeFunc func(*request.Request) error
 
 func (f authorizeFunc) AuthorizeForwarded(q *request.Request) error { return f(q) }
 
-// principals is the metadata of a cluster whose nodes receive principals or not.
+// principals is cluster metadata that says whether nodes receive the principals
+// of requests.
 type principals bool
 
 func (p principals) ClusterVersion() sharding.ClusterVersion {

@@ -40,7 +40,7 @@ func (n namedAs) Client(to sharding.NodeID) (*http.Client, string, error) {
 	return client, base + "/as/" + n.node, err
 }
 
-// mayLead are leaders of which one may lead the shard of an entity.
+// mayLead knows the leaders, and a node that may lead the shard of an entity.
 type mayLead struct {
 	leaders
 	leader *sharding.NodeID

@@ -28,7 +28,7 @@ type wireRequest struct {
 	shard       uint64 // according to the sender; 0 from a release that does not send it
 	firstTried  uint64 // microseconds since the first attempt; 0 if no earlier attempt can have taken effect
 	principal   []byte // encoded; empty if the sender did not send it
-	roles       uint64 // the roles by which the sender has decided
+	roles       uint64 // revision of the roles that allowed the request at the sender
 	trace       []byte // encoded; empty if the request is not sampled
 }
 

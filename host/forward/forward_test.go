@@ -17,7 +17,8 @@ func commandID() journal.CommandID {
 	return journal.CommandID(fmt.Sprintf("%032d", commandNumber.Add(1)))
 }
 
-// A node's outcome arrives as it would from this node.
+// An outcome from another node is the same as if the request had run on this
+// node.
 func TestOutcomes(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -194,7 +195,8 @@ func TestBrokenStream(t *testing.T) {
 }
 
 // A node that accepts connections and does nothing never blocks Submit. Its
-// queue is bounded, and its suspicion ends the waiting requests.
+// queue is bounded, and the waiting requests fail as soon as the node is
+// suspected.
 func TestStalledPeer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

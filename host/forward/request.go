@@ -34,8 +34,8 @@ func requestSize(q *request.Request) int {
 
 // says selects what other nodes receive in addition to the requests themselves.
 type says struct {
-	principals bool // who makes them
-	traces     bool // their trace context
+	principals bool // the authenticated callers of the requests
+	traces     bool // the trace contexts of the requests
 }
 
 // appendRequest appends an item of a ForwardRequest.

@@ -60,7 +60,7 @@ func (g *gate) Submit(reqs []*request.Request) {
 	g.world.Submit(mine)
 }
 
-// leads is the leadership of all shards, as all nodes know it.
+// leads records the leaders of all shards. All nodes share it.
 type leads struct {
 	mu      sync.Mutex
 	leader  [testShards + 1]sharding.NodeID

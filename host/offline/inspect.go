@@ -34,8 +34,8 @@ type remains struct {
 	Replicas    []replicaRemains        `json:"replicas"`
 	// Removed is the highest id of a replica that was removed from the node.
 	Removed sharding.ReplicaID `json:"removed,omitempty"`
-	// Revision is the highest binding revision under which a shard has run on
-	// the node.
+	// Revision is the highest activation revision under which a shard has run
+	// on the node.
 	Revision uint64 `json:"revision,omitempty"`
 	// Metadata is the node's readable metadata; nil if there is none.
 	Metadata *metadataRemains `json:"metadata,omitempty"`
@@ -89,11 +89,10 @@ func lockMember(dir, otherwise string) (lock io.Closer, id datadir.Identity, err
 	return held, id, nil
 }
 
-// Inspect writes, as JSON to file, what a stopped node knows of its replicas
-// and of the metadata. RebuildMetadata needs such a file of every node. It
-// prints a summary to out. It fails if the node's log, or data of a shard other
-// than shard 0, is damaged, because then none of the node's replicas is
-// reliable.
+// Inspect writes, as JSON to file, the state of a stopped node's replicas and
+// its metadata. RebuildMetadata needs such a file of every node. It prints a
+// summary to out. It fails if the node's log, or data of a shard other than
+// shard 0, is damaged, because then none of the node's replicas is reliable.
 func Inspect(ctx context.Context, dir, file string, out io.Writer) error {
 	lock, id, err := lockMember(dir, "it has no data to read")
 	if err != nil {

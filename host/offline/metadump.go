@@ -17,9 +17,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// readStore finds the highest binding revision. It is in the shards' applied
-// rows, in the store or in snapshots that are not yet installed, and in the log
-// after them.
+// readStore finds the highest activation revision. The revisions are in the
+// shards' applied rows, in the store or in snapshots that are not yet
+// installed, and in the log after them.
 func (r *remains) readStore(dir string, rec *recovery.Recovered) error {
 	st, err := openToRead(filepath.Join(dir, datadir.StoreDir), rec.Watermark)
 	if err != nil {

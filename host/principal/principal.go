@@ -83,7 +83,7 @@ func OfNobody() *Principal { return anonymous }
 // followed by its UTF-8 bytes.
 func (p *Principal) Bytes() []byte { return p.encoded }
 
-// Parse is the inverse of Encoded; it copies b. It fails with ErrInvalid or
+// Parse is the inverse of Bytes. It copies b. It fails with ErrInvalid or
 // ErrTooLarge.
 func Parse(b []byte) (*Principal, error) {
 	if len(b) > MaxBytes {

@@ -12,10 +12,10 @@ import (
 // belongs to one.
 var naming = []protoreflect.Name{"entity_type", "entity_id", "digest", "key", "key_prefix"}
 
-// TestProceduresSayWhatTheyAreAbout: every procedure has exactly one kind of
+// TestEveryProcedureHasOneKindOfTarget: every procedure has exactly one kind of
 // target, and a procedure whose request names a type, a module or a setting must
 // not be about nothing.
-func TestProceduresSayWhatTheyAreAbout(t *testing.T) {
+func TestEveryProcedureHasOneKindOfTarget(t *testing.T) {
 	for path := range table {
 		if At(path) == nil {
 			t.Errorf("%s is no procedure", path)

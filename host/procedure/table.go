@@ -27,8 +27,8 @@ var table = map[string]Procedure{
 	entityv1connect.EntityServiceClearTypeFaultsProcedure: {Of: ofTypeAndItsEntities},
 	entityv1connect.EntityServiceSkipTimerProcedure:       {Of: ofEntity},
 	entityv1connect.EntityServiceDeleteProcedure:          {Of: ofEntity},
-	// A dead letter is identified by its place in a shard, which does not reveal
-	// its entity here.
+	// A dead letter is identified by its place in a shard, from which its
+	// entity cannot be derived here.
 	entityv1connect.EntityServiceListDeadLettersProcedure:   {Of: ofEverything},
 	entityv1connect.EntityServiceRetryDeadLetterProcedure:   {Of: ofEverything},
 	entityv1connect.EntityServiceDiscardDeadLetterProcedure: {Of: ofEverything},

@@ -21,8 +21,8 @@ const (
 	OfModules
 	// OfNothing: the request is about no entity type.
 	OfNothing
-	// Later: what the request is about is known only later, when the service asks
-	// for a decision itself. Until then the caller needs some rule for the verb.
+	// Later: the service itself asks for a decision, once it knows what the
+	// request is about. Until then the caller needs some rule for the verb.
 	Later
 	// Founding: the call is made before there is a cluster that could have roles.
 	Founding

@@ -18,9 +18,9 @@ const (
 	variedSince = int64(1_000_000_000 * time.Second)
 )
 
-// vary makes the fold use different batches, a different clock and different
-// random numbers than the serving module does, so that a state that depends on
-// one of these comes out different.
+// vary makes the replayer use different batches, a different clock and
+// different random numbers than the serving module does, so that a state that
+// depends on one of these comes out different.
 func (f *replayer) vary(by uint64) {
 	f.batches = growing
 	f.bounds = f.bounds.WithVariation(variedSince+int64(by)*int64(time.Hour), by)

@@ -30,9 +30,9 @@ func took(t *testing.T, p *pace, pieces int) time.Duration {
 	return time.Since(began)
 }
 
-// TestPace checks that spending takes as long as the rate says, that busy
-// executors are waited for, but not forever, and that the end of a call ends
-// the wait.
+// TestPace checks that spend takes as long as the rate requires, that it waits
+// while executors are busy, but not forever, and that the end of its context
+// ends the wait.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if d := took(t, newPace(0, idle), 1000); d != 0 {
@@ -66,9 +66,10 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestWaitBeyondTheDeadlineIsADeadline checks that a wait that would last longer
-// than the call is the end of its time, and not an error of the limiter.
-func TestWaitBeyondTheDeadlineIsADeadline(t *testing.T) {
+// TestWaitBeyondDeadlineFailsWithDeadlineExceeded checks that a wait that would outlast
+// the context fails with context.DeadlineExceeded and not with an error of the
+// limiter.
+func TestWaitBeyondDeadlineFailsWithDeadlineExceeded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := newPace(1, idle).spend(ctx, 4*piece); !errors.Is(err, context.DeadlineExceeded) {

@@ -22,8 +22,8 @@ const (
 	handle = 1
 )
 
-// replayer computes the state of an entity with one module, in its own instance. It
-// implements folder.
+// replayer computes the state of an entity with one module, in its own
+// instance. It implements stateBuilder.
 type replayer struct {
 	module  *guest.Module
 	digest  journal.Digest
@@ -90,7 +90,7 @@ func guestFails(err error) bool {
 	return errors.As(err, &fault) || errors.Is(err, errRefused) || errors.As(err, &unread)
 }
 
-// start implements folder.
+// start implements stateBuilder.
 func (f *replayer) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error {
 	f.frames, f.added, f.room = f.frames[:0], 0, f.batches.first()
 	if f.loaded {
@@ -190,7 +190,7 @@ func (f *replayer) begin(ctx context.Context, m *eventlog.Machine, shard shardin
 	}
 }
 
-// add implements folder.
+// add implements stateBuilder.
 func (f *replayer) add(_ context.Context, e event) error {
 	f.frames = abi.AppendInputEvent(f.frames, uint64(e.sequence), e.recordedAt, e.name, e.payload)
 	f.added++
@@ -200,7 +200,7 @@ func (f *replayer) add(_ context.Context, e event) error {
 	return nil
 }
 
-// flush implements folder. If the guest fails, the instance is closed.
+// flush implements stateBuilder. If the guest fails, the instance is closed.
 func (f *replayer) flush() error {
 	if f.added == 0 {
 		return nil
@@ -232,8 +232,8 @@ func (f *replayer) snapshot() ([]byte, error) {
 	return state, err
 }
 
-// spoilt closes the fold for this entity and returns nil if the guest failed.
-// It returns all other errors.
+// spoilt closes the instance and returns nil if the guest failed. It returns
+// all other errors.
 func (f *replayer) spoilt(err error) error {
 	if !guestFails(err) {
 		return err

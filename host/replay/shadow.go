@@ -72,7 +72,7 @@ type shadower struct {
 	now       func() time.Time
 	pace      *pace
 
-	watch    *trial.Watch    // the watch of the fold; nil: none
+	watch    *trial.Watch    // the watch that the replayer is open for; nil: none
 	served   *modules.Served // how its module would serve the type; nil: it could not be loaded
 	tried    time.Time       // when it was last loaded
 	replayer replayer

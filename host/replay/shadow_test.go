@@ -114,7 +114,8 @@ func input(at journal.Sequence, name, payload string) []byte {
 	return abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
 }
 
-// adds returns the answer of a counter that adds and then has a total.
+// adds returns the output of a counter's add command, with the event's payload
+// and the reply.
 func adds(event, reply string) []byte {
 	return abi.AppendReply(abi.AppendEvent(nil, "added", []byte(event)), []byte(reply))
 }
@@ -207,9 +208,9 @@ func TestShadowSkipsUndecidableCommands(t *testing.T) {
 	}
 }
 
-// TestShadowFailureCountsAsDifference checks that a module that fails on the events, or would not
-// be given the command, counts as differing, and that the next command starts
-// in a new instance.
+// TestShadowFailureCountsAsDifference checks that a module that fails on the
+// events, or that a node would not call for the command, counts as differing,
+// and that the next command starts in a new instance.
 func TestShadowFailureCountsAsDifference(t *testing.T) {
 	w := newShadowWorld(t)
 	w.s.replayer.close()

@@ -331,7 +331,7 @@ func (t *touched) look(r *journal.Record, i int) error {
 	return nil
 }
 
-// others reports whether the module by is none of the modules in before.
+// others reports whether the module is not one of the modules in before.
 func (t *touched) others(by journal.Digest) bool { return !slices.Contains(t.before, by) }
 
 // ours reports whether the record of the newest event was written by a module

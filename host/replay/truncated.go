@@ -24,14 +24,14 @@ const mostTruncated = 1 << 20
 // Truncated checks, with the module of q, the entities of one shard whose first
 // events are gone and that the module cannot rebuild from a snapshot of its
 // own. From the snapshot that is left, the module must reach the same state as
-// the module that serves the entity. Of a workflow type, it replays all open
-// runs instead, from their last checkpoint or their first event.
+// the module that serves the entity. If the type is a workflow type, it replays
+// all open runs instead, from their last checkpoint or their first event.
 //
 // It scans every entity of the type, but it remembers which ones it has
-// compared. So the next call with the same query costs a scan of the entity
-// rows plus the comparison of entities that were written, or got a new
-// snapshot, since. If ctx ends early, the result contains what was found so far
-// and is not complete; the next call continues.
+// compared. So the next call with the same query only scans the entity rows,
+// and compares the entities that were written or got a new snapshot since then.
+// If ctx ends early, the result contains what was found so far and is not
+// complete; the next call continues from there.
 //
 // A paced call waits for its turn among verifications, and its budget starts
 // then. It stops only between entities, so that each call compares at least
@@ -84,7 +84,8 @@ func (r *Replays) Truncated(ctx context.Context, q modules.CompatibilityQuery) (
 // errEnough ends the scan of a shard's entities early.
 var errEnough = errors.New("checked enough entities")
 
-// comparison identifies which modules were compared on what.
+// comparison is the key of a comparison: the two modules, and the entities that
+// they were compared on.
 type comparison struct {
 	shard        sharding.ShardID
 	entityType   string
@@ -98,8 +99,8 @@ type comparison struct {
 // comparedEntities holds the compared entities, keyed by a hash of the id.
 type comparedEntities map[uint64]comparedAt
 
-// comparedAt identifies what was compared of an entity. Any later write or new
-// snapshot changes it.
+// comparedAt is the version of an entity that was compared. Any later write or
+// new snapshot changes it.
 type comparedAt struct {
 	last uint64 // log index of its last record
 	base journal.Sequence
@@ -352,7 +353,7 @@ func (t *truncated) run(ctx context.Context, id sharding.EntityID, head eventlog
 	if found.Truncated {
 		found.Difference = "the events from which it would be replayed are gone, and no checkpoint is left"
 	}
-	if found.Difference != "" { // also a state: a function that does more than the history has
+	if found.Difference != "" { // a difference or a fault, such as a workflow function that takes more steps than the history has
 		if out.FaultyEntities++; len(out.Faults) < modules.MaxReplayFaults {
 			out.Faults = append(out.Faults, modules.ReplayFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference})
 		}
@@ -377,7 +378,7 @@ func (t *truncated) isComplete(ctx context.Context, id sharding.EntityID, end jo
 	return err == nil, err
 }
 
-// nothing is a folder that computes no state.
+// nothing is a stateBuilder that computes no state.
 type nothing struct{}
 
 func (nothing) start(context.Context, sharding.EntityID, journal.Sequence, given) error { return nil }

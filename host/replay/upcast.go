@@ -24,9 +24,9 @@ const (
 	maxUpcastingOfType = 2
 	// keptUpcasters is how many idle instances are kept.
 	keptUpcasters = maxUpcasting
-	// fuelOfEvent is the fuel for which an upcast counts as one more replayed
-	// event in the pace: piece of them need some milliseconds. mostOfEvent bounds
-	// the count for one upcast.
+	// fuelOfEvent is the amount of fuel that the pace counts as one more
+	// replayed event. A guest uses piece times as much in a few milliseconds.
+	// mostOfEvent bounds the count for one upcast.
 	fuelOfEvent = 20_000
 	mostOfEvent = 10 * piece
 	// keptUpcasts bounds the cached descriptions of types and modules.
@@ -60,8 +60,8 @@ type clusterVersion interface {
 	ClusterVersion() sharding.ClusterVersion
 }
 
-// Upcasts converts stored events for readers into the form that the module
-// serving the entity reads them as. It uses its own instances, outside of the
+// Upcasts converts stored events for readers into the current form of the
+// module that serves the entity. It uses its own instances, outside of the
 // executors. It is safe for concurrent use.
 type Upcasts struct {
 	metadata clusterVersion

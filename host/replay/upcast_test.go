@@ -21,11 +21,11 @@ import (
 	testguest "github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// orders are the entity types of these tests. They have an older form of an
-// event, and what a guest makes of it.
+// orders are the entity types of these tests. Each has an older form of an
+// event, which the guest upcasts to the given payload.
 var orders = []struct {
 	name, encoding string
-	makes          string // the payload
+	makes          string // the payload that the guest returns
 	code           []byte // runs first and leaves nothing on the stack; may be nil
 }{
 	{name: "order", encoding: "json", makes: `{"n":2}`},

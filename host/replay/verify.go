@@ -28,8 +28,8 @@ const (
 	// eachEvents bounds the histories that are searched for the first differing
 	// event. For longer ones the last event is reported.
 	eachEvents = 10_000
-	// activationWait bounds the wait for a binding that this node has not applied
-	// yet.
+	// activationWait bounds the wait for an activation that this node has not
+	// applied yet.
 	activationWait = 10 * time.Second
 	// shownStateBytes is how much of a state a difference shows.
 	shownStateBytes = 160
@@ -95,7 +95,7 @@ type verifier struct {
 	shard      sharding.ShardID
 	entityType string
 	pace       *pace       // nil: unlimited
-	revision   uint64      // required revision of the serving binding; 0: any
+	revision   uint64      // required revision of the serving module's activation; 0: any
 	quiet      func() bool // further differences are not reported; nil: all are
 	sameState  bool        // both modules declare the same state version
 	// snapshotsOf are the modules whose snapshots the serving module loads.
@@ -278,9 +278,9 @@ func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end jour
 }
 
 // fromCheckpoint is replayClean for a run, from its last checkpoint if it has
-// one. What the run did before it does not concern a module, because no load
-// needs it. If a newer checkpoint truncates the events that are being read, it
-// begins with that one.
+// one. Events before the checkpoint do not matter, because no module has to
+// replay them any more. If a newer checkpoint truncates the events that are
+// being read, it begins with that one.
 func (v *verifier) fromCheckpoint(ctx context.Context, id sharding.EntityID, end journal.Sequence) (out Verified, err error) {
 	for range checkpointTries {
 		base, err := v.Machine.Snapshot(ctx, v.shard, id, journal.SnapshotsBy(journal.NoModule), end+1)
@@ -387,7 +387,7 @@ func (v *verifier) migrates() (from int, ok bool) {
 	return from, ok
 }
 
-// start implements folder, for both modules.
+// start implements stateBuilder, for both modules.
 func (v *verifier) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error {
 	if err := v.tried.start(ctx, id, at, v.givenTo(&v.tried, from)); err != nil {
 		return v.differs(at, err)
@@ -406,7 +406,7 @@ func (v *verifier) givenTo(f *replayer, from given) given {
 	return from
 }
 
-// add implements folder.
+// add implements stateBuilder.
 func (v *verifier) add(ctx context.Context, e event) error {
 	if err := v.pace.spend(ctx, 1); err != nil {
 		return err
@@ -428,7 +428,7 @@ func (v *verifier) add(ctx context.Context, e event) error {
 	return nil
 }
 
-// flush implements folder.
+// flush implements stateBuilder.
 func (v *verifier) flush() error {
 	if err := v.tried.flush(); err != nil {
 		return v.differs(v.tried.last, err)
@@ -601,8 +601,8 @@ type VerifyRequest struct {
 	// random number below its argument.
 	Sample int
 	Draw   func(below int) int
-	// Revision is the required revision of the serving binding; 0 accepts the
-	// current one.
+	// Revision is the required revision of the serving module's activation; 0
+	// accepts the current one.
 	Revision uint64
 	// Quiet, if set, reports whether further differences will not be shown; then
 	// Verify does not search for where they begin.
@@ -622,8 +622,8 @@ type Verified struct {
 	At         journal.Sequence
 	Fault      bool
 	EventType  string // of a fault, if it concerns one event
-	// Patch turns the serving module's state into the other one, if both are JSON.
-	// PatchTruncated reports that the patch is incomplete.
+	// Patch turns the serving module's state into the tried module's state, if
+	// both are JSON. PatchTruncated reports that the patch is incomplete.
 	Patch          []PatchOperation
 	PatchTruncated bool
 }

@@ -24,7 +24,7 @@ type stateBuilder interface {
 	flush() error
 }
 
-// given is a state that a folder begins with. nil bytes mean none.
+// given is a state that a stateBuilder begins with. nil bytes mean none.
 type given struct {
 	state   []byte
 	version int // state version; 0: the module's own
@@ -51,9 +51,9 @@ var (
 	errTruncated = errors.New("the events of the state were compacted")
 )
 
-// walk passes the history of one entity to a folder, event by event. All
-// reading of histories goes through it; callers differ only in the folder and
-// in look.
+// walk passes the history of one entity to a stateBuilder, event by event. All
+// reading of histories goes through it; callers differ only in the stateBuilder
+// and in look.
 type walk struct {
 	id      sharding.EntityID
 	to      stateBuilder
@@ -63,14 +63,14 @@ type walk struct {
 
 	at     journal.Sequence // sequence of the last event taken
 	events uint64           // number of events taken
-	state  given            // of a durable type, not yet passed to the folder
+	state  given            // of a durable type, not yet passed to the stateBuilder
 	held   bool             // state is set
 }
 
-// read passes the committed events after from, up to end, to the folder. If the
-// first of them were truncated, it continues with the first life that begins
-// after the truncation, because all events of that are there. If there is none,
-// the error is errTruncated.
+// read passes the committed events after from, up to end, to the stateBuilder.
+// If the first of them were truncated, it continues with the first life that
+// begins after the truncation, because all events of that are there. If there
+// is none, the error is errTruncated.
 func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, from, end journal.Sequence) error {
 	if w.at = from; from >= end {
 		return nil
@@ -119,7 +119,8 @@ func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.Sha
 	return w.settle(ctx)
 }
 
-// take passes the next event to the folder, at the latest at settle.
+// take passes the next event to the stateBuilder. It may keep the event until
+// settle.
 func (w *walk) take(ctx context.Context, e event) error {
 	w.at = e.sequence
 	w.events++
@@ -139,7 +140,7 @@ func (w *walk) endLife(ctx context.Context, at journal.Sequence) error {
 	return w.to.start(ctx, w.id, at, given{})
 }
 
-// settle brings the folder to the last event.
+// settle passes all events that were read to the stateBuilder.
 func (w *walk) settle(ctx context.Context) error {
 	if !w.held {
 		return w.to.flush()

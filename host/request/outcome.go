@@ -31,11 +31,11 @@ const (
 type Retry uint8
 
 const (
-	// Told: the router returns the error to the caller and does not send the
-	// request again. What an earlier attempt did stays unknown.
+	// ReportError: the router returns the error to the caller and does not send
+	// the request again. What an earlier attempt did stays unknown.
 	ReportError Retry = iota
-	// ReportErrorOfAny is like Told, but a node that does not lead the shard may return
-	// the error too.
+	// ReportErrorOfAny is like ReportError, but a node that does not lead the
+	// shard may return the error too.
 	ReportErrorOfAny
 	// Resend: the request did not run, so the router sends it again.
 	Resend
@@ -150,8 +150,8 @@ func OutcomeOf(err error) *Outcome {
 	return nil
 }
 
-// RetryOf returns the reaction of a router to an error; Told for an error that is
-// not in the table.
+// RetryOf returns the reaction of a router to an error. It returns ReportError
+// for an error that is not in the table.
 func RetryOf(err error) Retry {
 	if o := OutcomeOf(err); o != nil {
 		return o.Retry

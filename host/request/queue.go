@@ -1,7 +1,7 @@
 package request
 
-// Queue is a FIFO queue of requests. It is a ring linked through Lane.Next, so
-// that waiting requests need no extra memory.
+// Queue is a FIFO queue of requests. It is a ring linked through
+// ExecutorState.Next, so that waiting requests need no extra memory.
 type Queue struct {
 	last *Request
 	len  int

@@ -138,7 +138,7 @@ type Request struct {
 	// Shard is the entity's shard; the shard router sets it.
 	Shard sharding.ShardID
 
-	// Route is private to the router, and Lane to the executor.
+	// Route is private to the router, and Exec to the executor.
 	Route Route
 	Exec  ExecutorState
 }

@@ -9,8 +9,8 @@ type RunEnd struct {
 	Message string          `json:"message,omitempty"`
 }
 
-// ParseRunEnd reads the payload of the event. One that cannot be read is the end
-// of a run that failed with CodeInvalidOutput.
+// ParseRunEnd reads the payload of the event. A payload that it cannot parse
+// counts as a run that failed with CodeInvalidOutput.
 func ParseRunEnd(payload []byte) (end RunEnd) {
 	if err := json.Unmarshal(payload, &end); err != nil {
 		return RunEnd{Code: CodeInvalidOutput, Message: "the end of the run cannot be read"}

@@ -112,8 +112,8 @@ func (w *model) execute(o op) {
 	o.executed = o.decided
 }
 
-// move ends a leadership. Some of the proposals commit, all of them are
-// answered as unknown, and the other requests as not led.
+// move ends a leadership. All proposals are answered as unknown, although some
+// of them commit. All other requests are answered as not led.
 func (w *model) move(shard, to int) {
 	from := w.leader[shard]
 	w.leader[shard] = to
@@ -182,7 +182,7 @@ func (w *model) breakLink(node int, silent bool) {
 			w.executors[node][s].inbox = nil
 		}
 		for _, c := range w.wire[node] {
-			c.refused = true // because it is late
+			c.refused = true // rejected if it arrives later
 			if c.link != w.links[node] {
 				continue // given up before
 			}

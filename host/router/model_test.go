@@ -81,8 +81,8 @@ type modelExecutor struct {
 	inbox    []copyOf
 	proposed []op
 	// refused is the highest round of which a request was sent back. An
-	// executor takes what is in its queue before it can lead again, and the
-	// other end of a link checks the round, so nothing else of that round runs
+	// executor empties its queue before it can lead again, and the receiving
+	// end of a link checks the round, so no other request of that round runs
 	// here.
 	refused uint64
 }

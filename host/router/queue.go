@@ -114,7 +114,7 @@ func (h *queue) prepend(qs []*request.Request) {
 	h.head = 0
 }
 
-// remove removes the requests for which which returns true.
+// remove removes the requests for which the predicate which returns true.
 func (h *queue) remove(which func(*request.Request) bool) {
 	keep := h.items[:0]
 	h.soonest = time.Time{}

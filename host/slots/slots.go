@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// Slots are the places of work that runs concurrently. Callers that wait for a
-// place take turns, so that many calls of one caller delay the calls of another
-// only by the work that runs already. Every waiter is a call in progress, so
-// their number is bounded by that of calls. It is safe for concurrent use.
+// Slots limit how much work runs concurrently. Callers that wait for a place
+// take turns, so a caller with many calls delays other callers only by its
+// calls that are already running. Every waiter is a call in progress, so the
+// limit on calls also bounds the waiters. It is safe for concurrent use.
 type Slots struct {
 	mu    sync.Mutex
 	free  int

@@ -15,8 +15,8 @@ import (
 //
 // If the caller does not decide about tracing, the call is sampled here, before
 // a span exists. Otherwise the otelconnect library would make a span for each
-// call and ask the sampler then, which costs a call more than tracing one in a
-// hundred.
+// call and ask the sampler only then, which costs more than tracing one call in
+// a hundred.
 func (p *Provider) Interceptor() (connect.Interceptor, error) {
 	with := []otelconnect.Option{
 		otelconnect.WithTracerProvider(p.spans), otelconnect.WithPropagator(propagation.TraceContext{}),

@@ -6,6 +6,6 @@
 //
 // A Provider sends spans to a collector by OTLP over HTTP. Ended spans wait in
 // one bounded queue; if it is full, spans are dropped and counted. The
-// goroutine of the queue sends the spans and ends in Close. Nothing waits for
-// the collector except Close, and that for at most three seconds.
+// goroutine of the queue sends the spans and ends in Close. Only Close waits
+// for the collector, for at most three seconds.
 package traces

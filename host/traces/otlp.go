@@ -115,9 +115,9 @@ func (p *Provider) Close(ctx context.Context) error {
 	}
 }
 
-// following samples traces that were started by a sampled trace, as messages
-// do, which link to it. Links of calls don't count, because callers choose
-// them.
+// following samples a trace that links to a sampled one which caused it, as a
+// message's trace links to its sender's. Links of calls don't count, because
+// callers choose them.
 type following struct{ sdktrace.Sampler }
 
 // ShouldSample implements sdktrace.Sampler.

@@ -92,8 +92,8 @@ func (t *Requests) begin(r *request.Request) {
 	with := []trace.SpanStartOption{trace.WithAttributes(keyType.String(r.Entity.Type), keyID.String(r.Entity.ID), what.String(r.Name))}
 	within := context.Background()
 	if r.Kind == request.Deliver {
-		// It may be carried out much later, and may have a large number of
-		// successors.
+		// The message may be delivered much later, and may cause a large number
+		// of further messages. So its trace is separate.
 		from := r.Delivery.Source
 		with = append(with, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(trace.Link{SpanContext: asked}),
 			trace.WithAttributes(keySourceType.String(from.Type), keySourceID.String(from.ID)))

@@ -44,7 +44,7 @@ func TestDepositNeverWrapsAround(t *testing.T) {
 	d.When("withdraw", Transfer{Amount: math.MaxInt64}).Reply(Balance{0})
 }
 
-func TestCallersMayAskForMore(t *testing.T) {
+func TestTransferConditionsAreChecked(t *testing.T) {
 	d := hostdtest.New(t, Account())
 	noon := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	d.When("deposit", Transfer{Amount: 1, MustBeOpen: true}).Rejected("not_open")

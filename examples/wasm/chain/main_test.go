@@ -31,7 +31,7 @@ func TestKnownHash(t *testing.T) {
 	d.CommandID("c1").When("link", hostd.RawJSON(`{"n":5}`)).Reply(Head{1, knownHash})
 }
 
-func TestOrderShows(t *testing.T) {
+func TestOrderChangesState(t *testing.T) {
 	a := hostdtest.New(t, Chain()).Given(Linked{"x", 1}, Linked{"y", 2}).State()
 	b := hostdtest.New(t, Chain()).Given(Linked{"y", 2}, Linked{"x", 1}).State()
 	if string(a.Hash) == string(b.Hash) {

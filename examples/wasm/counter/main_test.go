@@ -19,7 +19,7 @@ func TestAdd(t *testing.T) {
 	d.Then(State{9007199254740991})
 }
 
-func TestAddRefusesWhatIsNoInteger(t *testing.T) {
+func TestAddRejectsNonIntegers(t *testing.T) {
 	d := hostdtest.New(t, Counter())
 	for _, payload := range []string{`{"amount":1.5}`, `{"amount":"x"}`, `{"amount":true}`, `{"amount":9223372036854775808}`, `[1]`, `1`, `{`} {
 		d.When("add", hostd.RawJSON(payload)).Rejected(hostd.CodeInvalidPayload)

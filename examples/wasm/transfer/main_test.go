@@ -115,7 +115,7 @@ func TestLateWithdrawalIsRefunded(t *testing.T) {
 }
 
 // The time-out arrives while the deposit is in transit: the account rejects it.
-func TestLateDepositIsRefused(t *testing.T) {
+func TestLateDepositIsRejected(t *testing.T) {
 	w := bank(t)
 	w.Command("transfer", "t", "start", Start{From: "a", To: "b", Amount: 3, TimeoutMS: 1000})
 	w.Step() // withdraw

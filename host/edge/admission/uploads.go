@@ -81,7 +81,7 @@ func (u *Uploads) queue(from string) (*uploadTurn, error) {
 		}
 	}
 	if of > maxWaitingUploadsOf || len(u.waiting) > maxWaitingUploads {
-		u.waiting = u.waiting[:len(u.waiting)-1] // the new upload, which is last because it did not begin
+		u.waiting = u.waiting[:len(u.waiting)-1] // the new upload, which is last because it has not begun
 		return nil, fmt.Errorf("%w: too many uploads are waiting", request.ErrOverloaded)
 	}
 	return turn, nil

@@ -94,9 +94,9 @@ func TestUploadsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestUploadTurnsAreGivenBack: concurrent uploads that arrive, time out and
+// TestUploadTurnsAreReleased: concurrent uploads that arrive, time out and
 // leave release all their turns.
-func TestUploadTurnsAreGivenBack(t *testing.T) {
+func TestUploadTurnsAreReleased(t *testing.T) {
 	u := &Uploads{most: 2}
 	done := make(chan struct{})
 	const callers = 12

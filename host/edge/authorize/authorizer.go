@@ -49,8 +49,8 @@ type clusterState interface {
 // denials records rejected commands.
 type denials interface {
 	// RecordDenied is called for each command of a stream that is rejected; it
-	// must not block. Rejected unary calls are not reported to it, because their
-	// errors are.
+	// must not block. Rejected unary calls are not reported to it, because the
+	// audit log records their errors.
 	RecordDenied(ctx context.Context, entityType, entityID, commandID string)
 }
 
@@ -353,7 +353,7 @@ func (a *Authorizer) Deploy(ctx context.Context, entityType string) error {
 	return a.check(ctx, t, authz.Call{Verb: authv1.Verb_DEPLOY, Types: authz.One, Type: entityType})
 }
 
-// narrowedKey is the context key of Narrowed.
+// narrowedKey is the context key of VisiblePrefixes.
 type narrowedKey struct{}
 
 // VisiblePrefixes returns the prefixes of entity ids to which a listing is restricted
@@ -394,7 +394,8 @@ func (a *Authorizer) Reaches(ctx context.Context, entityType string) bool {
 // never need it.
 func AllowedByRoles(ctx context.Context) bool { return leaderproxy.RolesOf(ctx) != 0 }
 
-// mark puts Decided into a context.
+// mark records the revision of the roles in the context, for AllowedByRoles, if
+// roles are in force.
 func (a *Authorizer) mark(ctx context.Context, t *procedure.Procedure) context.Context {
 	if revision := a.Revision(); revision != 0 && !t.Frequent {
 		return leaderproxy.WithRoles(ctx, revision)

@@ -42,10 +42,10 @@ func without() *authz.Table {
 	return authz.Compile(2, nil, []access.Binding{{Subject: "token:root", Roles: []string{access.RoleAdmin}}})
 }
 
-// TestChangesOfTheMetadataAreDecidedByTheRolesOfNow: a node that lags behind
+// TestMetadataChangesUseCurrentRoles: a node that lags behind
 // allows no change of modules, settings, roles or the cluster with rights that
 // were revoked before the call. Calls about entities do not read the metadata.
-func TestChangesOfTheMetadataAreDecidedByTheRolesOfNow(t *testing.T) {
+func TestMetadataChangesUseCurrentRoles(t *testing.T) {
 	a, ann := lagging(t, func(a *Authorizer) error { a.Set(without()); return nil })
 	ctx := by(t, ann)
 	unary := func(procedure string, message any) error {
@@ -76,9 +76,9 @@ func TestChangesOfTheMetadataAreDecidedByTheRolesOfNow(t *testing.T) {
 	}
 }
 
-// TestChangesWaitForTheMetadata: if the metadata cannot be read, such a change
+// TestMetadataChangeFailsWithoutCurrentRoles: if the metadata cannot be read, such a change
 // fails, because the caller's current rights are not known.
-func TestChangesWaitForTheMetadata(t *testing.T) {
+func TestMetadataChangeFailsWithoutCurrentRoles(t *testing.T) {
 	a, ann := lagging(t, func(*Authorizer) error { return request.ErrNotReady })
 	ctx := by(t, ann)
 	next := func(context.Context, connect.AnyRequest) (connect.AnyResponse, error) {

@@ -49,8 +49,9 @@ func (a *Authorizer) Give(ctx context.Context, subject string, roles []string) e
 	})
 }
 
-// give rejects a change of roles if the caller does not hold the role whose name
-// refuse returns. Before roles are in force, there are no restrictions.
+// give rejects a change of roles if refuse returns the name of a role that the
+// caller may not grant or change. Before roles are in force, there are no
+// restrictions.
 func (a *Authorizer) give(ctx context.Context, refuse func(t *authz.Table, may func(role, was access.Role) bool) string) error {
 	if a == nil {
 		return nil

@@ -34,7 +34,7 @@ func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			return nil, status.Public(i.a.opts.Logger, err)
 		}
 		calls := i.a.calls(t, req.Any())
-		ctx = i.a.mark(ctx, t) // before the decision, so that roles in force when it is made are in force already here
+		ctx = i.a.mark(ctx, t) // mark first: roles that are in force now are in force for the decision too
 		if less, narrowed := i.a.narrow(ctx, t, calls[0]); narrowed {
 			return next(less, req)
 		}

@@ -13,10 +13,10 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestWhoOwns: a type may be changed by its owner, by members of a group that
+// TestOwnersMayChangeTheirTypes: a type may be changed by its owner, by members of a group that
 // owns it, and by callers that may admin the type. A type without an owner
 // belongs to the first caller that takes it.
-func TestWhoOwns(t *testing.T) {
+func TestOwnersMayChangeTheirTypes(t *testing.T) {
 	ann, bo := &principal.Principal{Kind: principal.Token, Name: "ann"}, &principal.Principal{Kind: principal.JWT, Name: "bo", Groups: []string{"team-a"}}
 	root, half := &principal.Principal{Kind: principal.Token, Name: "root"}, &principal.Principal{Kind: principal.Token, Name: "half"}
 	odd, nobody := &principal.Principal{Kind: principal.JWT, Name: "a\nb"}, &principal.Principal{Kind: principal.Anonymous}

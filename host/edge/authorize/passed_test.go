@@ -65,9 +65,9 @@ var enforced = []access.Binding{
 	{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:ann", Roles: []string{"clerk"}}, {Subject: "group:staff", Roles: []string{"asker"}},
 }
 
-// TestWhatNodesPassOnIsDecidedAgain: a forwarded call is decided by the roles of
+// TestForwardedCallIsAuthorizedAgain: a forwarded call is decided by the roles of
 // the node that carries it out, whatever the forwarding node has decided.
-func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
+func TestForwardedCallIsAuthorizedAgain(t *testing.T) {
 	s := &state{}
 	a := New(Options{Cluster: s, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	ann, bo := who(t, principal.Token, "ann"), who(t, principal.JWT, "bo", "staff")
@@ -120,9 +120,9 @@ func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
 	check("the other node has newer roles, and these allow it too", of(ann, 6, nil), allowed)
 }
 
-// TestADenialIsTheSameEverywhere: the node that carries a request out and the
+// TestDenialIsSameOnEveryNode: the node that carries a request out and the
 // node that was asked return the same error.
-func TestADenialIsTheSameEverywhere(t *testing.T) {
+func TestDenialIsSameOnEveryNode(t *testing.T) {
 	a := New(Options{Cluster: &state{}, Logger: slog.New(slog.DiscardHandler)})
 	a.Set(rolesAt(1, enforced...))
 	q := &request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "x"}, Name: "add", Principal: who(t, principal.Token, "ann")}

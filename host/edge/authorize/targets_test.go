@@ -149,10 +149,10 @@ func question(t *testing.T, c authz.Call) authz.Call {
 	return q
 }
 
-// TestDenyRulesReachWhatNamesATypeOtherwise: a rule that denies a type also
+// TestDenyRulesApplyToIndirectlyNamedTypes: a rule that denies a type also
 // denies requests that name it by a digest, by a setting, or that concern
 // everything.
-func TestDenyRulesReachWhatNamesATypeOtherwise(t *testing.T) {
+func TestDenyRulesApplyToIndirectlyNamedTypes(t *testing.T) {
 	who := &principal.Principal{Kind: principal.Token, Name: "ann"}
 	for verb := range authv1.Verb_name {
 		a := New(Options{Logger: slog.New(slog.DiscardHandler), Cluster: &state{typesOf: typesOf}})

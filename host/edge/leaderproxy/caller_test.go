@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/host/principal"
 )
 
-// TestCallersTravel: a node states to a different node for which caller it asks.
-// Only the handler for nodes trusts that statement.
-func TestCallersTravel(t *testing.T) {
+// TestForwardedCallNamesItsCaller: a node that calls another node names the caller for which
+// it calls. Only the handler for nodes trusts that statement.
+func TestForwardedCallNamesItsCaller(t *testing.T) {
 	var on *http.Client // the client for the next hop; nil: this is the last
 	var where string
 	last := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

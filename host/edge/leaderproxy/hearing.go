@@ -13,9 +13,9 @@ import (
 // errSilent ends a call to a node that is suspected to have failed.
 var errSilent = errors.New("no more heartbeats from the called node")
 
-// hearing is Telling for calls that fail when the node is suspected to have
-// failed. Without it a call to a node that has lost its power or its network
-// would wait until its deadline.
+// hearing is like Telling, but the calls fail as soon as the node is suspected
+// to have failed. Without it, a call to a node that has lost power or its
+// network would wait until its deadline.
 func (p *Proxy) hearing(c *http.Client, node sharding.NodeID) *http.Client {
 	out := Telling(c)
 	out.Transport = &hearer{next: out.Transport, nodes: p.nodes, node: node}
@@ -61,7 +61,7 @@ func (h *hearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // silence replaces the error of a call by errSilent if the call was cancelled
-// for that reason.
+// because its node is suspected.
 func silence(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
 		return errSilent

@@ -32,7 +32,7 @@ type Nodes interface {
 	// Missing says why the shard may have no leader.
 	Missing(shard sharding.ShardID) sharding.Missing
 	// Hears reports whether this node considers the other node alive. Changed
-	// signals changes of it.
+	// also signals changes of this result.
 	Hears(node sharding.NodeID) bool
 	// Changed returns a channel that receives a value, or is closed, when a
 	// result that was returned before the call changes.

@@ -45,10 +45,10 @@ func serve(t *testing.T, api http.HandlerFunc) *http.Response {
 	return res
 }
 
-// TestStreamsOfEventsStayAliveAndTellTheirEnd: messages are sent whole, however
+// TestEventStreamSendsKeepAlivesAndErrors: messages are sent whole, however
 // they are split; an idle stream sends comments; and a stream that fails later
 // sends the error.
-func TestStreamsOfEventsStayAliveAndTellTheirEnd(t *testing.T) {
+func TestEventStreamSendsKeepAlivesAndErrors(t *testing.T) {
 	heard := make(chan struct{})
 	res := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		m, err := proto.Marshal(&entityv1.SubscribeResponse{
@@ -81,9 +81,9 @@ func TestStreamsOfEventsStayAliveAndTellTheirEnd(t *testing.T) {
 	}
 }
 
-// TestStreamsThatFailAtOnceAreFailures: an error before any event has its HTTP
+// TestEventStreamErrorHasHTTPStatus: an error before any event has its HTTP
 // status, so that a browser does not reconnect forever.
-func TestStreamsThatFailAtOnceAreFailures(t *testing.T) {
+func TestEventStreamErrorHasHTTPStatus(t *testing.T) {
 	for code, status := range map[string]int{"not_found": 404, "permission_denied": 403, "resource_exhausted": 429, "unheard_of": 500} {
 		res := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write(envelope(flagEnd, []byte(`{"error":{"code":"`+code+`","message":"no"}}`)))
@@ -97,9 +97,9 @@ func TestStreamsThatFailAtOnceAreFailures(t *testing.T) {
 	}
 }
 
-// TestQuietStreamsBeginAtOnce: a stream that flushes its headers and has no
+// TestIdleEventStreamSendsHeadersAtOnce: a stream that flushes its headers and has no
 // events yet sends the headers, and comments that keep the connection alive.
-func TestQuietStreamsBeginAtOnce(t *testing.T) {
+func TestIdleEventStreamSendsHeadersAtOnce(t *testing.T) {
 	end := make(chan struct{})
 	res := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
@@ -117,9 +117,9 @@ func TestQuietStreamsBeginAtOnce(t *testing.T) {
 	}
 }
 
-// TestStatesByTheirTags: a state is sent or not according to the caller's tags,
+// TestStateIsSentOnlyIfTagDiffers: a state is sent or not according to the caller's tags,
 // including weak ones and lists.
-func TestStatesByTheirTags(t *testing.T) {
+func TestStateIsSentOnlyIfTagDiffers(t *testing.T) {
 	s := httptest.NewServer(Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"json":{"n":1},"sequence":"4"}`))
 	}), Options{Types: jsonCluster(4)}))
@@ -165,10 +165,11 @@ func (jsonCluster) Encoding(context.Context, string) (request.Encoding, error) {
 }
 func (c jsonCluster) Shards() uint32 { return uint32(c) }
 
-// TestStreamsWhoseCursorsFitNoHeaderAreRefused: they are rejected before they
-// begin, with advice. A browser can continue every stream that is admitted,
-// whatever its positions become.
-func TestStreamsWhoseCursorsFitNoHeaderAreRefused(t *testing.T) {
+// TestEventStreamWithTooLargeCursorIsRejected: a stream whose cursor might not
+// fit into a header is rejected before it begins, and the error says what to
+// do. A browser can continue every stream that is admitted, whatever its
+// positions become.
+func TestEventStreamWithTooLargeCursorIsRejected(t *testing.T) {
 	asked := 0
 	h := Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked++

@@ -30,7 +30,7 @@ const (
 	runHistory   = "history"
 )
 
-// runTarget is what a path is about.
+// runTarget is the run that a path names, and the part of the run.
 type runTarget struct {
 	entityType, id string
 	what           string // runItself or another part

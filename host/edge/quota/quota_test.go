@@ -140,9 +140,9 @@ func TestCommandsPerSecond(t *testing.T) {
 	}
 }
 
-// TestWhatIsSpentIsPaid: the cost in fuel and bytes is known only afterwards,
+// TestNothingIsAdmittedUntilOverdraftIsPaid: the cost in fuel and bytes is known only afterwards,
 // and nothing more is admitted until an overdraft is paid.
-func TestWhatIsSpentIsPaid(t *testing.T) {
+func TestNothingIsAdmittedUntilOverdraftIsPaid(t *testing.T) {
 	roles, a := small(access.Quotas{FuelPerSecond: 1000, BytesPerSecond: 500})
 	for _, tt := range []struct {
 		payload, reply int
@@ -185,9 +185,9 @@ func TestWhatIsSpentIsPaid(t *testing.T) {
 	}
 }
 
-// TestAtATime: connections, streams and uploads are admitted up to the limit,
+// TestConcurrentUseIsLimited: connections, streams and uploads are admitted up to the limit,
 // and again after some have ended.
-func TestAtATime(t *testing.T) {
+func TestConcurrentUseIsLimited(t *testing.T) {
 	roles, a := small(access.Quotas{Streams: 3})
 	w := newWorld(t, false, roles, a, access.Binding{Subject: "token:b", Roles: []string{"viewer"}}, access.Binding{Subject: "token:c", Roles: []string{"viewer"}})
 	open := func(name string, which access.Quota) (*Account, error) {
@@ -272,9 +272,9 @@ func TestCompilerTime(t *testing.T) {
 	}
 }
 
-// TestChangedRolesCountAtOnce: changed roles apply to the next call, and earlier
+// TestChangedRolesApplyToNextCall: changed roles apply to the next call, and earlier
 // usage still counts.
-func TestChangedRolesCountAtOnce(t *testing.T) {
+func TestChangedRolesApplyToNextCall(t *testing.T) {
 	roles, a := small(access.Quotas{CommandsPerSecond: 2})
 	w := newWorld(t, false, roles, a)
 	take := func() error { return w.Of(w.callers["a"]).Take(0) }
@@ -306,8 +306,8 @@ func TestChangedRolesCountAtOnce(t *testing.T) {
 	}
 }
 
-// TestAnonymousHaveQuotas if they call a node that also has callers with
-// credentials.
+// TestAnonymousHaveQuotas: anonymous callers have quotas on a node that also
+// serves callers with credentials.
 func TestAnonymousHaveQuotas(t *testing.T) {
 	for _, beside := range []bool{true, false} {
 		w := newWorld(t, beside, nil, access.Binding{Subject: "anonymous", Roles: []string{"invoker"}})

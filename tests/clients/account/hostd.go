@@ -180,7 +180,7 @@ func ReadAccountEvent(e client.Event) (AccountEvent, error) {
 	return AccountOtherEvent{e}, nil
 }
 
-// AccountDelivery is an event of a subscription, and what it says.
+// AccountDelivery is an event that a subscription delivers, together with its typed form.
 type AccountDelivery struct {
 	client.Delivery
 	Told AccountEvent
@@ -203,55 +203,55 @@ func SubscribeAccount(ctx context.Context, c *client.Client, s client.Subscripti
 	}
 }
 
-// AccountOpenReply is as the schema of the module has it.
+// AccountOpenReply has the form that the module's schema describes.
 type AccountOpenReply struct {
 	Balance Int64 `json:"balance"`
 }
 
-// AccountDepositPayload is as the schema of the module has it.
+// AccountDepositPayload has the form that the module's schema describes.
 type AccountDepositPayload struct {
 	Amount     *Int64 `json:"amount,omitzero"`
 	Before     *Int64 `json:"before,omitzero"`
 	MustBeOpen *bool  `json:"mustBeOpen,omitzero"`
 }
 
-// AccountDepositReply is as the schema of the module has it.
+// AccountDepositReply has the form that the module's schema describes.
 type AccountDepositReply struct {
 	Balance Int64 `json:"balance"`
 }
 
-// AccountWithdrawPayload is as the schema of the module has it.
+// AccountWithdrawPayload has the form that the module's schema describes.
 type AccountWithdrawPayload struct {
 	Amount     *Int64 `json:"amount,omitzero"`
 	Before     *Int64 `json:"before,omitzero"`
 	MustBeOpen *bool  `json:"mustBeOpen,omitzero"`
 }
 
-// AccountWithdrawReply is as the schema of the module has it.
+// AccountWithdrawReply has the form that the module's schema describes.
 type AccountWithdrawReply struct {
 	Balance Int64 `json:"balance"`
 }
 
-// AccountBalanceReply is as the schema of the module has it.
+// AccountBalanceReply has the form that the module's schema describes.
 type AccountBalanceReply struct {
 	Balance Int64 `json:"balance"`
 }
 
-// AccountState is as the schema of the module has it.
+// AccountState has the form that the module's schema describes.
 type AccountState struct {
 	Balance Int64 `json:"balance"`
 	Open    bool  `json:"open"`
 }
 
-// AccountOpenedEvent is as the schema of the module has it.
+// AccountOpenedEvent has the form that the module's schema describes.
 type AccountOpenedEvent map[string]json.RawMessage
 
-// AccountDepositedEvent is as the schema of the module has it.
+// AccountDepositedEvent has the form that the module's schema describes.
 type AccountDepositedEvent struct {
 	Amount Int64 `json:"amount"`
 }
 
-// AccountWithdrawnEvent is as the schema of the module has it.
+// AccountWithdrawnEvent has the form that the module's schema describes.
 type AccountWithdrawnEvent struct {
 	Amount Int64 `json:"amount"`
 }

@@ -32,9 +32,9 @@ func NewAccount(when string, u Usage, told Metrics) Account {
 	a := Account{When: when, Entities: uint64(told["hostd_type_entities_resident"]), Resident: u.Anonymous + u.Files, Anonymous: u.Anonymous}
 	a.Parts = []Part{
 		{"Go's heap, in use", told["go_memstats_heap_inuse_bytes"]},
-		{"Go's heap, free and not given back", told["go_memstats_heap_idle_bytes"] - told["go_memstats_heap_released_bytes"]},
+		{"Go's heap, free but not returned to the system", told["go_memstats_heap_idle_bytes"] - told["go_memstats_heap_released_bytes"]},
 		{"Go's stacks and tables", told["go_memstats_sys_bytes"] - told["go_memstats_heap_sys_bytes"]},
-		{"records of folded entities", told["hostd_hibernated_bytes"]},
+		{"records of hibernated entities", told["hostd_hibernated_bytes"]},
 		{"memory of guests", told["hostd_engine_memory_bytes"]},
 	}
 	rest := float64(u.Anonymous)

@@ -101,8 +101,8 @@ func (b *benchRun) wake(ctx context.Context, l Load) error {
 	report := func(name string, value float64, unit string) { b.report.Figure(workWake, name, value, unit) }
 	report("snapshots of "+strconv.Itoa(l.Keys)+" entities with "+strconv.Itoa(events)+" events", before["hostd_snapshots_total"], "")
 	report("activations on the first node", told["hostd_entity_loads_total"]-before["hostd_entity_loads_total"], "")
-	report("activation, p50 of a query that needs one less p50 of one that does not", ms(cold.Latency.Quantile(.5)-warm.Latency.Quantile(.5)), "ms")
-	report("activation, p90 the same", ms(cold.Latency.Quantile(.9)-warm.Latency.Quantile(.9)), "ms")
+	report("activation, p50: first queries minus second queries of the same entities", ms(cold.Latency.Quantile(.5)-warm.Latency.Quantile(.5)), "ms")
+	report("activation, p90: first queries minus second queries of the same entities", ms(cold.Latency.Quantile(.9)-warm.Latency.Quantile(.9)), "ms")
 	return nil
 }
 

@@ -63,7 +63,7 @@ func (b *benchRun) neighbours(ctx context.Context, l Load) error {
 			return err
 		}
 		b.add(beside, r)
-		b.report.Compare("p99 beside "+bomb+" over p99 before", beside, alone, func(l Line) float64 { return l.P99Us })
+		b.report.Compare("p99 during "+bomb+" over p99 before", beside, alone, func(l Line) float64 { return l.P99Us })
 		if bomb == process {
 			continue
 		}

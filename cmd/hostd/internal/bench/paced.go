@@ -83,7 +83,8 @@ func (r *Result) each(ctx context.Context, c *client.Client, outstanding int, ne
 	return late, err
 }
 
-// askedAgain is after how many late commands Paced calls more.
+// askedAgain is the number of commands between two calls of more while RunPaced
+// is behind schedule.
 const askedAgain = 100
 
 // RunPaced sends commands at a fixed rate, whether or not earlier ones are

@@ -105,8 +105,8 @@ func (b *benchRun) timers(ctx context.Context, l Load) error {
 	}
 	b.report.Figure(workTimers, "timers due within one second", float64(b.o.timers), "")
 	b.report.Figure(workTimers, "from the first one due until all have fired", took.Seconds(), "s")
-	b.report.Figure(workTimers, "commands a second beside them, half of capacity", half, "")
-	b.report.Compare("p99 beside timers over p99 before", "timers-during", "timers-before", func(l Line) float64 { return l.P99Us })
+	b.report.Figure(workTimers, "commands per second while they fire, half of capacity", half, "")
+	b.report.Compare("p99 while timers fire over p99 before", "timers-during", "timers-before", func(l Line) float64 { return l.P99Us })
 	return nil
 }
 

@@ -48,7 +48,7 @@ type Result struct {
 	Again uint64
 
 	calls uint64    // counted calls, including failed ones
-	last  time.Time // end of the last of them
+	last  time.Time // when the last counted call ended
 }
 
 // PerSecond returns the rate of successful calls.

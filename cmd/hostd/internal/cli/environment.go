@@ -13,7 +13,7 @@ var Variables = []string{"HOSTD_ADDR", "HOSTD_TOKEN_FILE", "HOSTD_CACERT", "HOST
 
 const (
 	variablePrefix = "HOSTD_"
-	testVariables  = "HOSTD_TEST_" // are read by tests
+	testVariables  = "HOSTD_TEST_" // prefix of the variables that tests read
 )
 
 // serviceVariable matches the variables that Kubernetes sets in pods for a

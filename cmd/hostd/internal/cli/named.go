@@ -11,7 +11,7 @@ import (
 // Named has the flags of an operation that takes effect once under an id.
 type Named struct {
 	ID    string
-	tried time.Duration // how long ago
+	tried time.Duration // how long ago the operation was first tried
 }
 
 // AddNamed adds the flags to a command, whose operation is called what, and

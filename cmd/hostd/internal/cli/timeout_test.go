@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// TestTimeoutBoundsTheWholeCommand checks that what a command does has the time
-// of --timeout and not that of each call: the client gives some calls three
+// TestTimeoutBoundsTheWholeCommand checks that --timeout bounds the whole
+// command, and not only each of its calls. The client gives some calls three
 // times as long.
 func TestTimeoutBoundsTheWholeCommand(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -156,7 +156,7 @@ func (g *goWriter) events(out *bytes.Buffer, t entityType, base string) error {
 	}
 	fmt.Fprintf(out, "return %s{e}, nil\n}\n\n", other)
 	delivery, subscribe := g.shapes.names.take(base+"Delivery"), g.shapes.names.take("Subscribe"+base)
-	fmt.Fprintf(out, "// %s is an event of a subscription, and what it says.\ntype %s struct {\nclient.Delivery\nTold %s\n}\n\n", delivery, delivery, event)
+	fmt.Fprintf(out, "// %s is an event that a subscription delivers, together with its typed form.\ntype %s struct {\nclient.Delivery\nTold %s\n}\n\n", delivery, delivery, event)
 	fmt.Fprintf(out, `// %s iterates over the events of the type %s
 // as client.Client.Subscribe does. An event that cannot be read ends it too.
 func %s(ctx context.Context, c *client.Client, s client.Subscription) iter.Seq2[%s, error] {
@@ -223,7 +223,7 @@ func (g *goWriter) unmarshal(out *bytes.Buffer, t entityType, from, results stri
 func (g *goWriter) declaration(out *bytes.Buffer, d *declaration) {
 	doc := d.name + " is " + d.doc
 	if d.doc == "" {
-		doc = d.name + " is as the schema of the module has it."
+		doc = d.name + " has the form that the module's schema describes."
 	}
 	fmt.Fprintf(out, "// %s\n", doc)
 	s, _ := nullable(d.shape)

@@ -53,9 +53,9 @@ func newTokenCreate(std cli.Stdio) *cobra.Command {
 		case o.ttl < 0:
 			return cli.Usagef("--ttl must not be below zero")
 		case o.file == "" && len(o.roles) == 0:
-			return cli.Usagef("give --role for a token that the cluster keeps, with the role of its bearer, or --file for one of a node's token-file")
+			return cli.Usagef("set --role to store the token in the cluster, with that role for its bearer, or --file to add it to a node's token-file")
 		case o.file != "" && len(o.roles) > 0:
-			return cli.Usagef("--role is for a token that the cluster keeps, --file for one of a node's token-file: give one of them ('hostd binding put' gives roles to the bearer of the latter)")
+			return cli.Usagef("--role stores the token in the cluster, --file adds it to a node's token-file: set only one of them ('hostd binding put' gives roles to the bearer of a token in a token-file)")
 		}
 		return o.make(ctx, args[0])
 	})
@@ -104,14 +104,14 @@ func (o *creation) make(ctx context.Context, name string) error {
 		return fmt.Errorf("create: %w", err)
 	}
 	if o.file != "" {
-		fmt.Fprintf(o.std.Err, "%s has a line for %s\n", o.file, name)
+		fmt.Fprintf(o.std.Err, "added a line for %s to %s\n", name, o.file)
 	} else {
-		fmt.Fprintf(o.std.Err, "the cluster keeps the token of token:%s, revision %d\n", name, made.Revision)
+		fmt.Fprintf(o.std.Err, "the cluster stores the token of token:%s, revision %d\n", name, made.Revision)
 	}
 	if o.secret != "" {
-		fmt.Fprintf(o.std.Err, "%s has the token\n", o.secret)
+		fmt.Fprintf(o.std.Err, "wrote the token to %s\n", o.secret)
 	} else {
-		fmt.Fprintln(o.std.Err, "the token is shown once, here")
+		fmt.Fprintln(o.std.Err, "the token is printed only this once")
 	}
 	return o.out.Print(made, func(w io.Writer) {
 		if o.secret == "" {
@@ -171,7 +171,7 @@ func newTokenList(std cli.Stdio) *cobra.Command {
 
 func newTokenRemove(std cli.Stdio) *cobra.Command {
 	c := cli.Order(std, "rm NAME", "Remove a token from the cluster, with the roles of its bearer", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
-		return "the cluster keeps no token " + args[0], client.TokensOf(s.Client).Remove(ctx, args[0])
+		return "the cluster has no token " + args[0], client.TokensOf(s.Client).Remove(ctx, args[0])
 	})
 	cli.Before(c, func(args []string) error {
 		if err := access.CheckTokenName(args[0]); err != nil {

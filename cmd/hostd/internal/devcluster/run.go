@@ -119,7 +119,7 @@ func (d *devRun) bringBack(ctx context.Context, gone []*Node, look func(*Node)) 
 			continue
 		}
 		look(back)
-		if err := d.printPorts(); err != nil { // a reader of the message below finds it up to date
+		if err := d.printPorts(); err != nil { // first, so that the file is up to date when the message below is read
 			fmt.Fprintln(d.std.Err, err)
 		}
 		fmt.Fprintf(d.std.Err, "node %s (pid %d) is running again at %s\n", id, back.PID, back.Info.API)

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// Exit codes beside those of all commands.
+// Exit codes in addition to those of all commands.
 const (
 	exitWarning  = 3
 	exitCritical = 4

@@ -19,7 +19,7 @@ import (
 // Thresholds.
 const (
 	certNotice     = 14 * 24 * time.Hour
-	clockOff       = 500 * time.Millisecond // from here on a node leads nothing
+	clockOff       = 500 * time.Millisecond // skew from which on a node leads no shards
 	clockSuspect   = 200 * time.Millisecond
 	localClockOff  = 5 * time.Second // of the machine that asks
 	minDescriptors = 16384           // 4,096 connections of clients, tables, segments and links

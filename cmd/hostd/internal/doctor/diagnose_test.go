@@ -295,7 +295,7 @@ func findingIDs(t *testing.T, files ...string) map[string]string {
 	return out
 }
 
-// TestIdsAreOneArgument: an operator may copy a command that mends a finding
+// TestIdsAreOneArgument: an operator may copy a command that fixes a finding
 // into a shell, and clients choose the ids of entities.
 func TestIdsAreOneArgument(t *testing.T) {
 	for id, want := range map[string]string{

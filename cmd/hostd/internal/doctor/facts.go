@@ -25,8 +25,8 @@ const (
 	maxNodes       = 256
 	maxTypes       = 1000
 	maxQuarantined = 100 // of each type; more are counted as "at least"
-	// Everything about nodes, shards and types is asked at the same time, so
-	// that one that hangs does not take the time of the others.
+	// Nodes, shards and types are asked concurrently, so that a call that hangs
+	// does not take time from the others.
 	nodePatience   = 3 * time.Second
 	shardsPatience = 3 * time.Second
 	typesPatience  = 3 * time.Second // for all types

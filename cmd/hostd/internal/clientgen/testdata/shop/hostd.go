@@ -67,7 +67,7 @@ func ReadBlobStoreEvent(e client.Event) (BlobStoreEvent, error) {
 	return BlobStoreOtherEvent{e}, nil
 }
 
-// BlobStoreDelivery is an event of a subscription, and what it says.
+// BlobStoreDelivery is an event that a subscription delivers, together with its typed form.
 type BlobStoreDelivery struct {
 	client.Delivery
 	Told BlobStoreEvent
@@ -112,7 +112,7 @@ func ReadClientEvent(e client.Event) (ClientEvent, error) {
 	return ClientOtherEvent{e}, nil
 }
 
-// ClientDelivery is an event of a subscription, and what it says.
+// ClientDelivery is an event that a subscription delivers, together with its typed form.
 type ClientDelivery struct {
 	client.Delivery
 	Told ClientEvent
@@ -291,7 +291,7 @@ func ReadOrderEvent(e client.Event) (OrderEvent, error) {
 	return OrderOtherEvent{e}, nil
 }
 
-// OrderDelivery is an event of a subscription, and what it says.
+// OrderDelivery is an event that a subscription delivers, together with its typed form.
 type OrderDelivery struct {
 	client.Delivery
 	Told OrderEvent
@@ -314,7 +314,7 @@ func SubscribeOrder(ctx context.Context, c *client.Client, s client.Subscription
 	}
 }
 
-// OrderPlacePayload is as the schema of the module has it.
+// OrderPlacePayload has the form that the module's schema describes.
 type OrderPlacePayload struct {
 	Gift  bool    `json:"gift"`
 	Limit *Uint64 `json:"limit,omitzero"`
@@ -332,38 +332,38 @@ type Line struct {
 	Sku    string `json:"sku"`
 }
 
-// Address is as the schema of the module has it.
+// Address has the form that the module's schema describes.
 type Address struct {
 	In     *Address `json:"in"`
 	Street string   `json:"street"`
 }
 
-// OrderTotalQuery is as the schema of the module has it.
+// OrderTotalQuery has the form that the module's schema describes.
 type OrderTotalQuery struct {
 	Currency *string `json:"currency,omitzero"`
 }
 
-// OrderTotalReply is as the schema of the module has it.
+// OrderTotalReply has the form that the module's schema describes.
 type OrderTotalReply = int64
 
-// OrderTreeReply is as the schema of the module has it.
+// OrderTreeReply has the form that the module's schema describes.
 type OrderTreeReply struct {
 	Next  *OrderTreeReply    `json:"next"`
 	Value *OrderTreeReplyOwn `json:"value,omitzero"`
 }
 
-// OrderTreeReplyOwn is as the schema of the module has it.
+// OrderTreeReplyOwn has the form that the module's schema describes.
 type OrderTreeReplyOwn = json.RawMessage
 
-// OrderState is as the schema of the module has it.
+// OrderState has the form that the module's schema describes.
 type OrderState = json.RawMessage
 
-// OrderPlacedEvent is as the schema of the module has it.
+// OrderPlacedEvent has the form that the module's schema describes.
 type OrderPlacedEvent struct {
 	Lines []Line `json:"lines"`
 }
 
-// OrderNoteAddedEvent is as the schema of the module has it.
+// OrderNoteAddedEvent has the form that the module's schema describes.
 type OrderNoteAddedEvent = json.RawMessage
 
 // Int64 is a number that JSON may have as digits in a string.
