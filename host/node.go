@@ -44,8 +44,8 @@ type Node struct {
 	id        *datadir.Record
 	shards    uint32 // number of data shards
 	ports     *ports
-	certs     *certs.Reloader // of the clients' listener; nil if its TLS is off
-	peerCerts *certs.Peers    // for connections between nodes; nil if their TLS is off
+	certs     *certs.Reloader // certificates of the clients' listener; nil if its TLS is off
+	peerCerts *certs.Peers    // certificates for connections between nodes; nil if their TLS is off
 	peers     *peer.Peers
 
 	membership  *membership
@@ -68,7 +68,7 @@ type Node struct {
 	caughtUp atomic.Bool // the metadata is up to date and its modules are loaded
 }
 
-// guests holds the parts that run guests and what is known about modules.
+// guests holds the parts that run guests and that know the modules.
 type guests struct {
 	engine  *guest.Engine
 	files   *guest.Registry // files of modules

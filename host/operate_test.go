@@ -45,8 +45,8 @@ func profile(ctx context.Context, at *host.Node, r *clusterv1.ProfileNodeRequest
 }
 
 // TestProfilesOfNodes: profiles of each kind contain what pprof looks for, both
-// of the node that is asked and of another one. An unknown or failed node is
-// named in the error.
+// for the node that receives the call and for another node. An unknown or
+// failed node is named in the error.
 func TestProfilesOfNodes(t *testing.T) {
 	nodes := startCluster(t, 2, 4)
 	for kind, holds := range map[clusterv1.ProfileNodeRequest_Kind][]string{

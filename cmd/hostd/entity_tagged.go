@@ -50,7 +50,7 @@ type taggedList struct {
 
 type taggedLine struct {
 	EntityID string    `json:"entityId"`
-	Events   uint64    `json:"events"` // with the tag
+	Events   uint64    `json:"events"` // number of events with the tag
 	Last     time.Time `json:"last"`   // time of its last such event
 }
 

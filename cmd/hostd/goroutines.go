@@ -13,8 +13,8 @@ import (
 // Bounds of a log of the goroutines.
 const (
 	maxStacks      = 200      // groups with the same stack
-	maxStackFrames = 12       // of each group
-	maxStackBytes  = 64 << 10 // of all groups
+	maxStackFrames = 12       // frames of each group that are logged
+	maxStackBytes  = 64 << 10 // total size of the logged stacks
 )
 
 // logGoroutines logs the number of goroutines and their stacks: one line for

@@ -34,7 +34,7 @@ func TestStacksAreBounded(t *testing.T) {
 	}
 }
 
-// TestGoroutinesAreLogged logs those of this process.
+// TestGoroutinesAreLogged logs the goroutines of this process.
 func TestGoroutinesAreLogged(t *testing.T) {
 	var log strings.Builder
 	logGoroutines(slog.New(slog.NewTextHandler(&log, nil)))

@@ -14,7 +14,7 @@ import (
 // returns the memory to the system.
 const (
 	heapPeriod = 2 * time.Second
-	quietTurns = 4 // in periods
+	quietTurns = 4 // number of quiet periods before a collection
 	// A node that allocates more than this in a period is busy. An idle node
 	// with 256 shards allocates a tenth of it.
 	busyBytes = 48 << 20

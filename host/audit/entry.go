@@ -39,15 +39,15 @@ type Entry struct {
 	Call      string    `json:"call,omitempty"` // the same in both lines of a call
 	Principal Principal `json:"principal"`
 	Via       string    `json:"via,omitempty"`     // node:NAME of the node that forwarded the call and named the principal
-	Address   string    `json:"address"`           // of the caller, host:port
+	Address   string    `json:"address"`           // address of the caller, host:port
 	Method    string    `json:"method"`            // /package.Service/Method
-	Verb      string    `json:"verb,omitempty"`    // of hostd.auth.v1
+	Verb      string    `json:"verb,omitempty"`    // a verb of hostd.auth.v1
 	Type      string    `json:"type,omitempty"`    // entity type
 	ID        string    `json:"id,omitempty"`      // entity id
 	CommandID string    `json:"command,omitempty"` // command id
-	Target    string    `json:"target,omitempty"`  // what else the call is about: NAME=VALUE separated by spaces, ambiguous values quoted
-	Result    string    `json:"result,omitempty"`  // what a change resulted in, in the same format
-	Code      string    `json:"code,omitempty"`    // of StageComplete: ok, or the code of the error
+	Target    string    `json:"target,omitempty"`  // other subjects of the call: NAME=VALUE separated by spaces, ambiguous values quoted
+	Result    string    `json:"result,omitempty"`  // the result of a change, in the format of Target
+	Code      string    `json:"code,omitempty"`    // outcome, for StageComplete: ok, or the code of the error
 	Reason    string    `json:"reason,omitempty"`  // why a credential or a node was rejected
 	Policy    uint64    `json:"policy,omitempty"`  // revision of the roles that decided; 0 if none did
 	Left      uint64    `json:"leftOut,omitempty"` // rejected calls of this caller since its previous line that got no line
@@ -69,8 +69,8 @@ type line struct {
 // Bounds on the length of a line, in bytes.
 const (
 	maxText   = 512
-	maxTarget = 4 << 10  // of Target: large enough for every field of a change
-	maxLine   = 64 << 10 // with every string at its bound and escaped
+	maxTarget = 4 << 10  // bound of Target: large enough for every field of a change
+	maxLine   = 64 << 10 // size of a line with every string at its bound and escaped
 )
 
 // cut truncates the strings, whose length callers choose.

@@ -73,7 +73,7 @@ type Log struct {
 type queued struct {
 	line       line
 	written    chan<- error
-	checkpoint bool // to be signed when its place in the chain is known
+	checkpoint bool // sign the line when its place in the chain is known
 }
 
 // Open creates a log and opens its file. The caller must then call Run.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// started returns a running log. stop ends it, and so does the end of the test.
+// started returns a running log. stop or the end of the test ends it.
 func started(t *testing.T, o Options) (l *Log, stop func()) {
 	t.Helper()
 	l, err := Open(o)

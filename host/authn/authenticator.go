@@ -62,8 +62,8 @@ type Authenticator struct {
 	opts     Options
 	metrics  *metrics
 	failures failures
-	tokens   atomic.Pointer[tokenTable] // from the token file
-	kept     atomic.Pointer[tokenTable] // from the metadata
+	tokens   atomic.Pointer[tokenTable] // tokens of the token file
+	kept     atomic.Pointer[tokenTable] // tokens of the metadata
 	jwt      *jwtVerifier               // nil: JWTs are not accepted
 
 	reading sync.Mutex // held while files are read

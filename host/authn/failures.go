@@ -17,7 +17,7 @@ type failures struct {
 	mu     sync.Mutex
 	second int64
 	by     map[string]int
-	rest   int // of the addresses that are not in by
+	rest   int // rejected requests of all addresses that are not in by
 }
 
 // tooMany counts a rejected request and reports whether its address has had too

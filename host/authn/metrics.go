@@ -10,7 +10,7 @@ type metrics struct {
 	reloads  *prometheus.CounterVec // by source
 	streams  prometheus.Counter
 
-	kinds map[Kind]prometheus.Counter // of requests
+	kinds map[Kind]prometheus.Counter // counters of requests, by kind
 }
 
 // newMetrics registers the metrics, unless r is nil.

@@ -451,7 +451,7 @@ func TestStreamEndsWithItsCredential(t *testing.T) {
 	}
 }
 
-// TestRunReloadsPeriodically: Run does what look does, periodically and on Reload.
+// TestRunReloadsPeriodically: Run reads the files periodically and on Reload.
 func TestRunReloadsPeriodically(t *testing.T) {
 	w := newWorld(t, false)
 	ends := streams(t, w.serve(t), w.good)

@@ -15,7 +15,7 @@ const (
 	// TokenPrefix starts every static token, so that scanners find a leaked
 	// token, for example in a repository.
 	TokenPrefix = "hst_"
-	tokenBytes  = 32 // of random data
+	tokenBytes  = 32 // bytes of random data
 	tokenDigits = 43 // base 62 digits of tokenBytes bytes
 )
 

@@ -195,9 +195,9 @@ func (in *importing) bind(b meta.Activation) error {
 	return err
 }
 
-// bringRollouts restores rollouts, so that entities that were served by a
-// second module are served by it here too. The first module may not understand
-// what the second has written.
+// bringRollouts restores rollouts, so that entities that a second module served
+// before the export are served by that module here too. The first module may
+// not be able to read what the second has written.
 func (in *importing) bringRollouts() error {
 	for _, b := range in.about.Bindings {
 		if b.Rollout == nil {

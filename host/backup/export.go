@@ -230,8 +230,8 @@ func (c *allParts) attempt(ctx context.Context, export string, freeze time.Durat
 	return m, atAll(names, func(_ int, node sharding.NodeID) error { return m.confirm(ctx, node, leaders[node]) })
 }
 
-// settle waits until the stores have what is committed now, for at most
-// settleTime.
+// settle waits until the stores have everything that is committed now, for at
+// most settleTime.
 func (m *moment) settle(ctx context.Context, names []sharding.NodeID, leaders map[sharding.NodeID][]sharding.ShardID) error {
 	within, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()

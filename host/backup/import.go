@@ -54,7 +54,7 @@ type chunks struct {
 // target is a shard to import into.
 type target struct {
 	state State
-	parts []byte // of the chunk that is being filled
+	parts []byte // parts of the chunk that is being filled
 	chunk uint64 // number of that chunk
 	queue chan journal.Import
 }

@@ -400,7 +400,7 @@ type State struct {
 	ID       journal.ImportID
 	Next     uint64
 	Complete bool
-	Entities uint64 // in the shard, including deleted ones
+	Entities uint64 // number of entities in the shard, including deleted ones
 }
 
 // State returns the progress of imports into shards that this node leads.

@@ -40,7 +40,7 @@ type Options struct {
 	Self     sharding.NodeID
 	Cluster  string
 	Shards   uint32 // number of data shards
-	Part     *Part  // of this node
+	Part     *Part  // this node's part
 	Leaders  leaders
 	Peers    connector
 	Metadata *cluster.Metadata
@@ -101,8 +101,8 @@ type description struct {
 	Modules    []meta.Module      `json:"modules"`
 	Bindings   []meta.Activation  `json:"bindings"`
 	Settings   []describedSetting `json:"settings"`
-	// Level is the cluster version of the cluster, and so of the parts; 0 means
-	// 1.
+	// Level is the cluster's version, which is also the version of the parts; 0
+	// means 1.
 	Level sharding.ClusterVersion `json:"level,omitempty"`
 	// Since sharding.VersionRoles; empty in archives of earlier versions.
 	Roles        []access.Role    `json:"roles,omitempty"`

@@ -41,7 +41,7 @@ func (f Files) dirs() []string {
 type material struct {
 	pair        tls.Certificate
 	authorities []*x509.Certificate
-	pool        *x509.CertPool // of authorities; nil if there is no ClientCA
+	pool        *x509.CertPool // certificates of the trusted authorities; nil if there is no ClientCA
 	pairSum     [sha256.Size]byte
 	poolSum     [sha256.Size]byte
 	revoked     revocations

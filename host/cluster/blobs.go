@@ -13,7 +13,7 @@ import (
 // arrive, not by the announced size, which the sender could choose at will.
 const (
 	firstBlobBytes   = 256 << 10
-	maxArrivingBytes = 2 * peer.MaxBlobBytes // of all modules that are arriving
+	maxArrivingBytes = 2 * peer.MaxBlobBytes // limit for all arriving modules together
 )
 
 // errManyBlobs rejects a module before more of it is read. The sender retries.

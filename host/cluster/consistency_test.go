@@ -17,7 +17,7 @@ import (
 type voter struct {
 	digest  byte // - if there is no checksum
 	nodes   []sharding.NodeID
-	judges  map[sharding.NodeID]*ConsistencyChecker // of the nodes that answer
+	judges  map[sharding.NodeID]*ConsistencyChecker // checkers of the nodes that answer
 	stopped []error
 }
 
@@ -48,7 +48,7 @@ func (v *voter) Stop(shard sharding.ShardID, why error) {
 func TestReplicasInMinorityStop(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		digests string // of the voters; the first leads, ? does not answer, - has none at the index
+		digests string // digests of the voters, the first of which leads; ? does not answer, - has no checksum at the index
 		stopped string // ids of the nodes that must stop
 		open    bool   // a node still waits for votes
 	}{

@@ -22,7 +22,7 @@ const (
 // everything committed before it.
 type contact struct {
 	now   func() time.Time
-	began time.Time    // at counts from here
+	began time.Time    // start of the time scale of at
 	at    atomic.Int64 // nanoseconds
 }
 

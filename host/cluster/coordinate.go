@@ -67,8 +67,8 @@ type leading struct {
 	awaited     map[uint64]*coordinator.Progress      // by operation ID; nil until the caller can be answered
 	stepped     chan struct{}                         // closed and replaced after each step
 	viewChanges viewChanges
-	impairments []coordinator.Impairment // of the last step
-	pending     []coordinator.Pending    // of the last step
+	impairments []coordinator.Impairment // impairments after the last step
+	pending     []coordinator.Pending    // pending operations after the last step
 
 	// The inputs of the last step, and whether anything has happened since.
 	at    time.Time
@@ -99,7 +99,7 @@ func (l *leading) init(m *Member) {
 	l.forget()
 }
 
-// forget resets the state to that of a new coordinator.
+// forget resets all state, because a new coordinator starts without any.
 func (l *leading) forget() {
 	l.endOrders()
 	l.refused = 0

@@ -44,9 +44,9 @@ func (unrecorded) RecordStart(s staledisk.Start, member uint64) (latest uint64, 
 // formerMember is a cluster of n1, from which n2 was removed with its start 7.
 // n2 runs under incarnation 9.
 type formerMember struct {
-	metadata *Metadata    // of n1
-	control  *Control     // of n1
-	address  string       // of n1
+	metadata *Metadata    // n1's metadata
+	control  *Control     // n1's Control
+	address  string       // n1's address
 	lagging  string       // address of n3, which does not know of the removal
 	silent   *atomic.Bool // n1 answers no probes
 	n2       *peer.Peers

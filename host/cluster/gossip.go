@@ -21,7 +21,7 @@ type GossipVerifier struct {
 	AddressBook *AddressBook
 	Metadata    *Metadata
 	Peers       prober
-	Cluster     string // of this node
+	Cluster     string // cluster of this node
 }
 
 // Follow updates the address book with the gossip and with the verified moves,

@@ -112,8 +112,8 @@ func (m *Member) campaign(shards []sharding.ShardID) {
 }
 
 // removeForgotten removes the replicas that are not in any placement. The
-// coordinator forgets a replica only after its group has removed it. It counts
-// as createPlaced does.
+// coordinator forgets a replica only after its group has removed it. It returns
+// their number, including failed attempts.
 func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) (int, error) {
 	var remove []raftgroup.ReplicaRef
 	for shard, replica := range have {

@@ -18,8 +18,8 @@ import (
 // what operators see.
 type observed struct {
 	coordinator.Report
-	sizes map[sharding.ShardID]size // of the shards that the node leads
-	skew  time.Duration             // of the node's wall clock
+	sizes map[sharding.ShardID]size // sizes of the shards that the node leads
+	skew  time.Duration             // offset of the node's wall clock
 }
 
 // skewStep is the resolution of the reported skew. A finer value would change

@@ -8,8 +8,8 @@ import (
 )
 
 // ScrubTables verifies the store's tables until ctx ends. Damage in a table may
-// affect any shard, so stop is called and must stop every replica of the node,
-// as it does when a read meets damage. It returns an error when the store ends.
+// affect any shard, so ScrubTables calls stop, which must stop every replica of
+// the node. It returns an error if the store was closed.
 func ScrubTables(ctx context.Context, s *store.Store, bytesPerSecond int64, stop func(error), logger *slog.Logger) error {
 	return s.Scrub(ctx, store.ScrubOptions{
 		BytesPerSecond: bytesPerSecond,

@@ -48,7 +48,7 @@ type ClockWatchOptions struct {
 // is safe for concurrent use.
 type ClockWatch struct {
 	opts ClockWatchOptions
-	skew atomic.Int64 // of this clock against the median of the others', in nanoseconds
+	skew atomic.Int64 // offset of this clock from the median of the others', in nanoseconds
 	most atomic.Bool  // skew is against enough nodes that a single wrong one cannot decide it
 	off  atomic.Bool  // this clock is wrong, so the node leads nothing
 	away atomic.Int64 // skew of the last comparison that found the clock wrong
@@ -61,7 +61,8 @@ type ClockWatch struct {
 func NewClockWatch(opts ClockWatchOptions) *ClockWatch { return &ClockWatch{opts: opts} }
 
 // Median returns how far most nodes' clocks are ahead of this one. known is
-// false if too few clocks are known: of two nodes, either may be the wrong one.
+// false if too few clocks are known: if there are only two nodes, either clock
+// may be wrong.
 func (c *ClockWatch) Median() (ahead time.Duration, known bool) {
 	return -time.Duration(c.skew.Load()), c.most.Load()
 }

@@ -260,8 +260,8 @@ const (
 	segmentBlockBytes = 4096
 )
 
-// Validate returns all faults joined. Each names the key, what is wrong with its
-// value and what is allowed.
+// Validate returns all faults joined. Each fault names the key, the fault of
+// its value and the allowed values.
 func (c *Config) Validate() error {
 	var faults []error
 	fault := func(key, format string, args ...any) {

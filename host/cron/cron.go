@@ -38,7 +38,7 @@ var (
 // Schedule is the times of a repeating timer. It is immutable, except that
 // AtLeast changes it.
 type Schedule struct {
-	period time.Duration // of @every; 0 for a cron expression
+	period time.Duration // period of @every; 0 for a cron expression
 	zone   *time.Location
 
 	minutes, hours, days, months, weekdays set

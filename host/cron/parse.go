@@ -22,7 +22,7 @@ var (
 type field struct {
 	noun      string
 	low, high int
-	names     []string // of low, low+1, ...
+	names     []string // names of low, low+1, ...
 }
 
 // fields parses the five fields. Sunday is 0 or 7.

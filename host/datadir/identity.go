@@ -87,9 +87,9 @@ type SoleReplica struct {
 func (id *Identity) Member() bool { return id.Cluster != "" }
 
 // maxAhead bounds how far the incarnation of a directory's first start is ahead
-// of the clock, in milliseconds. The offset is random, so that of two processes
-// that are started under one name in the same millisecond one has the later
-// start, and the other one ends.
+// of the clock, in milliseconds. The offset is random, so that two processes
+// that start under one name in the same millisecond get different incarnations,
+// and the earlier one ends.
 const maxAhead = 1 << 12
 
 // Open reads the directory's identity, or creates one in an empty directory,

@@ -12,10 +12,10 @@ import (
 )
 
 // waiting is the channels of a shard whose first message failed (waiting
-// channels). They hold no message in memory, so that any number of them leaves
-// the room to channels whose destinations are available. When a waiting channel
-// is due, only its first message is read again and sent as a probe. Probes have
-// a separate memory budget.
+// channels). They hold no message in memory, so that they never take memory
+// from channels whose destinations are available. When a waiting channel is
+// due, only its first message is read again and sent as a probe. Probes have a
+// separate memory budget.
 //
 // A shard tracks a bounded number of channels. To make room for a new one, it
 // forgets a waiting channel, which loses nothing because the outbox still has

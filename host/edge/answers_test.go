@@ -141,7 +141,8 @@ var texts = map[protoreflect.Name]int{
 	"import": 16,
 }
 
-// payloads has the fields whose limit differs from that of their name.
+// payloads has the fields whose limit is not the one that texts gives for their
+// name.
 var payloads = map[protoreflect.FullName]int{
 	"hostd.entity.v1.ListMessagesResponse.PendingMessage.data":   4 << 10,
 	"hostd.entity.v1.DeadLetter.data":                            64 << 10,

@@ -9,8 +9,7 @@ import (
 )
 
 // TestPagesOfAllowedOrigins: a browser learns which origins may call the node,
-// and allows their pages. The services between nodes are not among what they may
-// call.
+// and allows their pages. Those pages may not call the services between nodes.
 func TestPagesOfAllowedOrigins(t *testing.T) {
 	const app = "https://app.example"
 	between := "/hostd.peer.v1.PeerService/"

@@ -21,7 +21,7 @@ import (
 
 // TestEveryEndpointReadsSameJSON sends the corner cases of package jsontext on
 // each way into the API: the module gets the canonical text of each, the caller
-// gets the same text back, and what one way rejects, every way rejects.
+// gets the same text back, and all ways reject the same texts.
 func TestEveryEndpointReadsSameJSON(t *testing.T) {
 	s := serve(t, edge.Options{})
 	member := func(t *testing.T, body string) (string, bool) {

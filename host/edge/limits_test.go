@@ -103,7 +103,7 @@ func TestNameLimits(t *testing.T) {
 		name  string
 		limit int
 		set   func(*entityv1.SendRequest, string)
-		code  connect.Code // at and below the limit
+		code  connect.Code // expected code at and below the limit
 	}{
 		{"entity type", 64, func(r *entityv1.SendRequest, v string) { r.EntityType = v }, connect.CodeNotFound},
 		{"entity id", 256, func(r *entityv1.SendRequest, v string) { r.EntityId = v }, 0},

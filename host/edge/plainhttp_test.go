@@ -66,7 +66,8 @@ func (s *site) plain(t *testing.T, c plainCall) {
 	}
 }
 
-// TestEntitiesUnderPlainPaths sends what curl sends without a library.
+// TestEntitiesUnderPlainPaths sends the requests that a user types with curl,
+// without a library.
 func TestEntitiesUnderPlainPaths(t *testing.T) {
 	s := serve(t, edge.Options{MaxMessageBytes: 4 << 10})
 	s.world.Fail = map[string]error{"busy": request.ErrBusy, "broken": rpctest.ErrInternal}

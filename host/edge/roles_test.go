@@ -66,7 +66,7 @@ func guard(t *testing.T, opts edge.Options, names ...string) *guarded {
 	return guardWith(t, opts, func(*services.Options) {}, names...)
 }
 
-// rolesOf is what a guarded node knows of its cluster.
+// rolesOf is the cluster state of a guarded node.
 type rolesOf struct{ g *guarded }
 
 func (r rolesOf) Known(uint64) bool              { return r.g.known.Load() }
@@ -431,8 +431,8 @@ func TestFirstAdminIsTheCaller(t *testing.T) {
 	}
 }
 
-// TestCallerCannotGrantRightsItLacks: a caller that may give roles cannot give
-// more than it has, by any call, unless it is admin.
+// TestCallersCannotGrantRightsTheyLack: a caller that may give roles cannot
+// give more than it has, by any call, unless it is admin.
 func TestCallersCannotGrantRightsTheyLack(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root", "ann")
 	g.begin(t)
@@ -471,7 +471,7 @@ func TestCallersCannotGrantRightsTheyLack(t *testing.T) {
 		wantDenied(t, who+" gives all that is built in", bind("token:cy", "admin"), limited)
 		wantDenied(t, who+" gives a role that nobody knows", bind("token:cy", "unheard-of"), limited)
 		wantDenied(t, who+" makes a token of everything", token(who+"-all", "everything"), limited)
-		if limited { // root has changed what the role denies by now
+		if limited { // meanwhile root has changed what the role denies
 			wantDenied(t, who+" gives itself what is left without what denies", bind("token:ann", "officer"), true)
 			wantDenied(t, who+" takes a binding away that denies", unbind("token:bo"), true)
 		}

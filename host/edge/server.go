@@ -234,7 +234,7 @@ type Server struct {
 	forPeers http.Handler
 
 	opts    Options
-	conns   *admission.Connections // of clients
+	conns   *admission.Connections // connections of clients
 	guard   *admission.Streams
 	waiting *admission.Waiting
 	uploads *admission.Uploads

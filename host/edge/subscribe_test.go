@@ -22,7 +22,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// subscribed is what a stream sent, event by event.
+// subscribed is the list of events that a stream sent.
 type subscribed []*entityv1.SubscribeResponse
 
 // subscribe reads a subscription that does not follow.

@@ -84,7 +84,7 @@ func (o *Options) epoch() uint64 {
 	return o.Pauses.Epoch()
 }
 
-// says returns what other nodes receive about requests.
+// says returns which optional fields of requests other nodes receive.
 func (o *Options) says() says {
 	version := sharding.MaxVersion
 	if o.Metadata != nil {
@@ -96,7 +96,7 @@ func (o *Options) says() says {
 // Client implements the router's Remote. It is safe for concurrent use.
 type Client struct {
 	opts Options
-	ctx  context.Context // of all links
+	ctx  context.Context // context of all links
 	stop context.CancelFunc
 	all  sync.WaitGroup
 

@@ -32,7 +32,7 @@ func requestSize(q *request.Request) int {
 	return n
 }
 
-// says selects what other nodes receive in addition to the requests themselves.
+// says selects the optional fields of requests that other nodes receive.
 type says struct {
 	principals bool // the authenticated callers of the requests
 	traces     bool // the trace contexts of the requests

@@ -23,14 +23,14 @@ import (
 type undecided struct {
 	count   int
 	by      map[string]*origin
-	ranks   []*list.List // of *origin; ranks[n-1] has the addresses with n connections
+	ranks   []*list.List // lists of *origin; ranks[n-1] has the addresses with n connections
 	highest int          // the highest rank that is not empty; 0 if all are
 }
 
 // origin is an address that has undecided connections.
 type origin struct {
 	address string
-	conns   list.List // of *pending, the oldest in front
+	conns   list.List // list of *pending, the oldest in front
 	at      *list.Element
 }
 

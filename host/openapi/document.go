@@ -314,7 +314,7 @@ func (w *apiWriter) reference(ref, root string, own map[string]string) (string, 
 func (w *apiWriter) entity(paths tree, t Type) error {
 	base := "/e/" + url.PathEscape(t.Name)
 	id := base + "/{id}"
-	input := tree{} // of a run
+	input := tree{} // input of a run
 	for _, c := range t.forClients() {
 		in, back, err := w.pair(t, c, "payload")
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // TestRunsNeedRightsOfTheirCommands: a call about a run is decided like the
-// command or query of the entity that it stands for, so that no role reaches
-// more through it.
+// command or query of the entity that it stands for, so that calls about runs
+// give no role more rights.
 func TestRunsNeedRightsOfTheirCommands(t *testing.T) {
 	for path, tt := range map[string]struct {
 		m    any

@@ -54,10 +54,10 @@ type load interface {
 // concurrent use.
 type Replays struct {
 	opts      Options
-	states    *slots.Slots  // of states that are being computed
+	states    *slots.Slots  // limits the states that are computed at a time
 	verifying chan struct{} // held by a running Verify
 	touching  chan struct{} // one slot for each running Touched
-	pace      *pace         // of verifications
+	pace      *pace         // pace of verifications
 	looked    cleanLooks    // results of Touched
 	compared  comparisons   // results of Truncated
 }
@@ -172,7 +172,7 @@ type replay struct {
 	end   journal.Sequence
 
 	serves   *modules.Served // serves the entity; nil: no module does
-	digest   *journal.Digest // of the module to use; nil: the one of the event at end
+	digest   *journal.Digest // module to use; nil: the module of the event at end
 	replayer replayer
 	ended    bool // the entity is deleted at end
 }
@@ -264,7 +264,7 @@ func (p *replay) live(ctx context.Context) error {
 // ReplayedState is a state that a module has computed from an entity's events.
 type ReplayedState struct {
 	State    []byte
-	Sequence journal.Sequence // of the last event included
+	Sequence journal.Sequence // sequence of the last event included
 	Module   journal.Digest
 	Deleted  bool // the last event deleted the entity
 }

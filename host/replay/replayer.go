@@ -136,8 +136,9 @@ func (f *replayer) start(ctx context.Context, id sharding.EntityID, at journal.S
 // aside is the handle of a second state, which is only inspected.
 const aside = handle + 1
 
-// migrate returns what the module makes of a state of another version, without
-// touching the entity's state. If the guest fails, the instance is closed.
+// migrate lets the module migrate a state of another version and returns the
+// result, without touching the entity's state. If the guest fails, the instance
+// is closed.
 func (f *replayer) migrate(id sharding.EntityID, at journal.Sequence, from given) ([]byte, error) {
 	if f.guest == nil {
 		return nil, guest.ErrInstanceDead

@@ -10,14 +10,14 @@ import (
 // type and only then queues with other types, so a slow type cannot keep the
 // others out. It is safe for concurrent use.
 type seats struct {
-	free chan *seat // of all types
+	free chan *seat // free seats of all types
 	each int        // seats of each type
 
 	mu    sync.Mutex
 	types map[string]*typeSeats // types with a user
 }
 
-// seat is what one goroutine works on at a time.
+// seat lets one goroutine work. It has the pace of that work.
 type seat struct{ pace *pace }
 
 type typeSeats struct {

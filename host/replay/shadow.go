@@ -151,7 +151,7 @@ func (s *shadower) open(ctx context.Context, c *trial.Command) bool {
 
 // shadowCommand is the content of a command's frames.
 type shadowCommand struct {
-	at      journal.Sequence // of the entity's last event before the command
+	at      journal.Sequence // sequence of the entity's last event before the command
 	name    string
 	payload []byte
 	source  abi.SourceKind

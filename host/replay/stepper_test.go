@@ -128,7 +128,7 @@ func TestStepperBeginsWithState(t *testing.T) {
 }
 
 // TestStepperRejectsGaps checks that events must be consecutive, including
-// those of commands.
+// events that commands emit.
 func TestStepperRejectsGaps(t *testing.T) {
 	s := newStepper(t, testkit.BuildExample(t, "counter"), "counter")
 	s.step(1, "added", `{"amount":3}`)

@@ -80,7 +80,8 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 		if o.name == "cut" {
 			length--
 		}
-		// if the type is this one, its code and answer, otherwise those of the others
+		// runs this type's code and returns its payload if the type is this
+		// one, otherwise runs the code of the other types
 		code = slices.Concat([]byte{0x20, 0x00, 0x41, byte(i), 0x46, 0x04, 0x7e}, o.code, testguest.Span(uint32(testguest.FramesAt+len(frames)), uint32(length)), []byte{0x05}, code, []byte{0x0b})
 		frames = append(frames, answer...)
 	}

@@ -621,7 +621,7 @@ type Verified struct {
 	Difference string
 	At         journal.Sequence
 	Fault      bool
-	EventType  string // of a fault, if it concerns one event
+	EventType  string // type of the event that a fault is about, if it is about one event
 	// Patch turns the serving module's state into the tried module's state, if
 	// both are JSON. PatchTruncated reports that the patch is incomplete.
 	Patch          []PatchOperation

@@ -63,7 +63,7 @@ type walk struct {
 
 	at     journal.Sequence // sequence of the last event taken
 	events uint64           // number of events taken
-	state  given            // of a durable type, not yet passed to the stateBuilder
+	state  given            // state of a durable type, not yet passed to the stateBuilder
 	held   bool             // state is set
 }
 

@@ -24,9 +24,9 @@ type Delivery struct {
 	SentAt            int64
 	Hops              uint8
 	OnReply, OnReject string
-	// Token is that of the message: it comes back with the outcome. If the
-	// message is an outcome, it is that of the message it answers, and the
-	// guest gets it. Empty for none.
+	// Token is the message's token, which comes back with the outcome. If the
+	// message is itself an outcome, Token is the token of the message that it
+	// answers, and the guest gets it. It may be empty.
 	Token string
 	// Answer means that the message carries the outcome of an earlier message
 	// of the request's Entity.
@@ -52,7 +52,7 @@ type Delivery struct {
 // DeliveryState is what an executor stores in a Delivery. Other packages must
 // not use it.
 type DeliveryState struct {
-	Hops   uint8 // of the messages that this one causes, if hops are counted
+	Hops   uint8 // hops of the messages that this one causes, if hops are counted
 	Intake uint8 // the message's state in the executor's intake
 }
 

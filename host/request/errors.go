@@ -71,8 +71,8 @@ var (
 	// ErrDamaged: the entity's stored history does not verify, so the entity is
 	// not served.
 	ErrDamaged = errors.New("the entity's stored history is damaged; stop the node and run 'hostd verify' on it")
-	// ErrOutboxFull: the entity or its shard has too many undelivered messages
-	// to add those of the command. Retry after a moment.
+	// ErrOutboxFull: the entity or its shard has too many undelivered messages,
+	// so the messages of the command cannot be added. Retry after a moment.
 	ErrOutboxFull = errors.New("too many undelivered messages")
 	// ErrDeadLettersFull: the message would become a dead letter, but the shard
 	// has too many of them. The message waits.

@@ -97,7 +97,7 @@ const NoExpectation = -1
 type Request struct {
 	Kind    Kind
 	Entity  sharding.EntityID
-	Name    string // of the command or query
+	Name    string // name of the command or query
 	Payload []byte // not modified; must stay unchanged until completion
 	// ID is the command id; empty for queries. ServerID is set if the server
 	// made the id because the client gave none.
@@ -180,7 +180,7 @@ type Completer interface {
 // Result is the outcome of a Request. If Err is nil, the outcome is durable.
 type Result struct {
 	Payload    []byte           // reply; the receiver owns it
-	Sequence   journal.Sequence // of the entity after the command, or as the query saw it
+	Sequence   journal.Sequence // sequence of the entity after the command, or as the query saw it
 	EventCount int
 	Duplicate  bool // the reply was stored for an earlier command with this id
 	// Fuel is the fuel that the guest call used; 0 for a stored reply.

@@ -35,11 +35,11 @@ func (t *Trace) LogAttributes(attributes ...any) []any {
 // that it did not reach are zero.
 type CallTimes struct {
 	Since, Loaded, Began, Ended time.Time
-	Module                      *journal.Digest // of the guest; nil if no guest was called
+	Module                      *journal.Digest // the guest's module; nil if no guest was called
 }
 
-// Leave clears what the executor stored in a request that is decided, except
-// the times of its stages.
+// Leave clears the executor's data in a request that is decided, except the
+// times of its stages.
 func (l *ExecutorState) Leave() {
 	*l = ExecutorState{Since: l.Since, loaded: l.loaded, began: l.began, decided: l.decided, module: l.module}
 }

@@ -172,7 +172,7 @@ func (w *model) drop(shard int) {
 
 // breakLink loses the messages in flight and the requests that the node has not
 // decided yet. If silent is set, the node is suspected instead: the requests
-// are given up but may come through later.
+// are given up but may still arrive later.
 func (w *model) breakLink(node int, silent bool) {
 	w.seen["broken"]++
 	var out []op
@@ -244,7 +244,8 @@ func (w *model) tell(shard int, quorum bool) {
 	w.answers(f)
 }
 
-// check compares what callers were told with what took effect.
+// check compares the answers that callers got with the commands that took
+// effect.
 func (w *model) check() error {
 	if w.fault != nil {
 		return w.fault

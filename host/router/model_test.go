@@ -18,9 +18,10 @@ var (
 	modelSeeds = flag.Int("seeds", 400, "how many seeds the model runs")
 )
 
-// TestRoutesMatchModel drives the routes of one node through a cluster whose leaders move,
-// whose links break and whose proposals are lost, in random steps, and compares
-// what callers were told with what took effect.
+// TestRoutesMatchModel drives the routes of one node through a cluster whose
+// leaders move, whose links break and whose proposals are lost, in random
+// steps, and compares the answers that callers got with the commands that took
+// effect.
 func TestRoutesMatchModel(t *testing.T) {
 	first, last := uint64(1), uint64(*modelSeeds)
 	if *modelSeed != 0 {
@@ -55,7 +56,7 @@ type asked struct {
 	finished int
 	result   request.Result
 	executed int  // step of the decision that took effect
-	refused  bool // by a node whose answer was lost
+	refused  bool // rejected by a node whose answer was lost
 
 	unconfirmed bool // a node rejected it and lost its leadership before it could answer
 	unheard     bool // it took effect, but the answer was lost

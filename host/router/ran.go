@@ -58,7 +58,7 @@ func (r *ran) note(entity, number uint64) {
 }
 
 // of returns the highest number of a command of the entity that has an outcome,
-// or an upper bound of it.
+// or an upper bound of that number.
 func (r *ran) of(entity uint64) uint64 {
 	if r.sets == nil {
 		return 0

@@ -59,8 +59,8 @@ type limits struct {
 	minPause, maxPause time.Duration
 	patience           time.Duration // how long a request waits for a leader
 	self               sharding.NodeID
-	seed               maphash.Seed  // for the hashes of entities
-	epoch              atomic.Uint64 // of requests that arrive now
+	seed               maphash.Seed  // seed of the hashes of entities
+	epoch              atomic.Uint64 // epoch of requests that arrive now
 }
 
 // shardRoute routes the requests of one shard. It is a state machine without

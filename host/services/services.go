@@ -29,7 +29,8 @@ import (
 	"github.com/hostd/hostd/host/workflowapi"
 )
 
-// Options configure the services. NewServer sets what they share.
+// Options configure the services. NewServer sets the options that the services
+// share.
 type Options struct {
 	Entity entityapi.Options
 	// Runs knows the runs of workflows; nil if calls about runs are not served.

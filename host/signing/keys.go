@@ -135,8 +135,8 @@ type Reason string
 // The reasons.
 const (
 	Missing   Reason = "SIGNATURE_MISSING"
-	Untrusted Reason = "SIGNATURE_UNTRUSTED" // by a key that the node does not trust
-	Bad       Reason = "SIGNATURE_BAD"       // of something else, or not a signature
+	Untrusted Reason = "SIGNATURE_UNTRUSTED" // the node does not trust the key of the signature
+	Bad       Reason = "SIGNATURE_BAD"       // the signature covers something else, or is not a signature
 )
 
 // Reasons lists all reasons.

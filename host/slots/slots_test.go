@@ -24,8 +24,8 @@ func (s *Slots) waits(n int) {
 	}
 }
 
-// TestCallersTakeTurns checks that a caller with many waiting calls delays
-// another one by a single call.
+// TestCallersTakeTurns checks that a caller with many waiting calls delays a
+// call of another caller by only one of its calls.
 func TestCallersTakeTurns(t *testing.T) {
 	s := New(1)
 	leave, err := s.Enter(t.Context(), "many")

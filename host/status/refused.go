@@ -21,8 +21,8 @@ const (
 
 // RefusedError says why the current state does not allow an operation.
 type RefusedError struct {
-	Reason string // for people
-	Name   string // for programs; may be empty
+	Reason string // text for people
+	Name   string // name for programs; may be empty
 	// About has the names and values in Reason, for programs.
 	About map[string]string
 }

@@ -38,7 +38,7 @@ type levelSet struct {
 	text     string // the setting with its duration and revision
 	until    time.Time
 	least    slog.Level // minimum over all packages
-	other    slog.Level // for packages that are not listed
+	other    slog.Level // level of packages that are not listed
 	packages []packageLevel
 }
 
@@ -57,7 +57,7 @@ func NewLevels(base slog.Level, now func() time.Time) *Levels {
 }
 
 // Set applies settings. value is the value of LevelSetting, or "" if it is
-// unset, and long is the one of LevelForSetting. revision distinguishes a new
+// unset, and long is the value of LevelForSetting. revision distinguishes a new
 // setting from an old one with the same value. Set returns a description of
 // what has changed, or "". If the settings are invalid, it returns an error and
 // changes nothing.

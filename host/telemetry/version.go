@@ -11,7 +11,7 @@ import (
 var (
 	version = "0.2.0-dev"
 	commit  string
-	date    string // of the commit, in RFC 3339
+	date    string // time of the commit, in RFC 3339
 	dirty   string // "true" or "false"
 )
 
@@ -22,7 +22,7 @@ func Version() string { return version }
 type Build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"` // empty if the build did not record it
-	Date    string `json:"date,omitempty"`   // of the commit, in RFC 3339
+	Date    string `json:"date,omitempty"`   // time of the commit, in RFC 3339
 	Dirty   bool   `json:"dirty"`            // the sources differed from the commit
 	Go      string `json:"go"`
 	System  string `json:"system"` // operating system and architecture

@@ -43,7 +43,7 @@ const (
 
 // ProviderOptions configures a Provider.
 type ProviderOptions struct {
-	URL         string // of the collector, with its path
+	URL         string // URL of the collector, with its path
 	HeadersFile string // "" for none; read only once
 	Ratio       float64
 	TrustRemote bool

@@ -244,8 +244,8 @@ func TestHungCollectorBlocksNothing(t *testing.T) {
 	span.End() // after the node has stopped
 }
 
-// lines is what was logged. Only the goroutine of the queue writes it, and that
-// has ended before it is read.
+// lines collects the log. Only the goroutine of the queue writes it, and that
+// goroutine has ended before the test reads it.
 type lines []byte
 
 func (l *lines) Write(b []byte) (int, error) {

@@ -8,7 +8,7 @@ import hostd "github.com/hostd/hostd/guest-sdk/go"
 // the numbers of every language.
 const (
 	maxSKUs     = 100
-	maxQuantity = 1_000 // in one add
+	maxQuantity = 1_000 // maximum quantity in one add
 	maxOfOne    = 10_000
 	maxPrice    = 1_000_000
 	maxSKUBytes = 64

@@ -199,7 +199,7 @@ func (e *DecodedError) Error() string {
 // holds nothing.
 type Charge struct {
 	bodies  *bodies
-	read    int64 // for the buffer of the encoded message
+	read    int64 // bytes charged for the buffer of the encoded message
 	decoded int64
 	turn    bool
 	leave   func() // ends an upload's turn
@@ -266,8 +266,8 @@ func (c *Charge) EndDecoding() {
 	}
 }
 
-// Settle ends the charge of the message, because its call holds none of it any
-// more or has charged what it still holds separately.
+// Settle ends the charge of the message, because its call no longer holds the
+// message or has charged the parts that it holds separately.
 func (c *Charge) Settle() {
 	if c == nil {
 		return
@@ -295,7 +295,7 @@ type message struct {
 	input  bool // read deadlines are set elsewhere
 	stream bool // the procedure is SendStream
 
-	buf    []byte  // what was read
+	buf    []byte  // bytes read so far
 	pooled *[]byte // the buffer of buf; nil if there is none
 	served int     // how much of buf the decoder has
 	failed error
@@ -399,8 +399,8 @@ func recycle(b *[]byte) {
 	}
 }
 
-// serve copies what was read to the decoder. After the last byte the buffer is
-// recycled.
+// serve copies bytes that were read to the decoder. After the last byte it
+// recycles the buffer.
 func (m *message) serve(p []byte) int {
 	n := copy(p, m.buf[m.served:])
 	if m.served += n; m.served == len(m.buf) {

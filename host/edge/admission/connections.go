@@ -22,7 +22,7 @@ import (
 
 // Limits of connections in addition to those of NewConnections.
 const (
-	reservedConns        = 256 // in addition to the maximum
+	reservedConns        = 256 // reserve connections in addition to the maximum
 	reservedAddressConns = 32
 	// maxResets limits the streams that a client may reset per second on one
 	// connection, because each reset stream has already cost a handler.

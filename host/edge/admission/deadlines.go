@@ -17,7 +17,7 @@ const compileDeadline = time.Minute
 
 // Deadlines limits the duration of calls.
 type Deadlines struct {
-	Standard time.Duration // of a call without a deadline
+	Standard time.Duration // deadline of a call that has none
 	Longest  time.Duration // the maximum for any call
 }
 

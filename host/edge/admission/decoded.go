@@ -62,7 +62,7 @@ func (e *TooManyError) Error() string {
 // shape describes a message type, to compute the memory of a message before it
 // is decoded.
 type shape struct {
-	size   int64 // of the struct, in bytes
+	size   int64 // size of the struct, in bytes
 	fields map[protowire.Number]*fieldShape
 	low    [lowNumbers]*fieldShape // the same fields by number, for low numbers, which most are
 	// free: the number of elements is not limited, only their cost. This applies

@@ -34,9 +34,10 @@ type clusterState interface {
 	// It is called before a call that changes metadata, so that no such change
 	// is made with rights that were revoked before the call began.
 	Confirm(ctx context.Context) error
-	// Closed reports whether callers may do nothing until a subject has the role
-	// admin: callers are authenticated, but nothing says yet what each of them
-	// may do. Otherwise every authenticated caller has all rights until then.
+	// Closed reports whether all callers are rejected until a subject has the
+	// role admin, because callers are authenticated but no roles exist yet that
+	// say what each of them may do. If it is false, every authenticated caller
+	// has all rights until then.
 	Closed() bool
 	// TypesOf lists the entity types of a stored module, and returns none if the
 	// node does not know the digest. A caller that names such a module needs a

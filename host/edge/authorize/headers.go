@@ -76,7 +76,7 @@ func (a *Authorizer) ForAdmins(next http.Handler, log *slog.Logger) http.Handler
 
 // refusedCall says why a call was rejected by its headers.
 type refusedCall struct {
-	revision uint64 // of the roles that decided
+	revision uint64 // revision of the roles that decided
 	err      error
 }
 

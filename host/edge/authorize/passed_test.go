@@ -24,7 +24,7 @@ func who(t testing.TB, kind principal.Kind, name string, groups ...string) *prin
 	return p
 }
 
-// state is what a node knows of its cluster. The zero value is fresh and open.
+// state is the cluster state of a node. The zero value is fresh and open.
 type state struct {
 	unknown, stale, closed bool
 	confirm                func() error // may be nil

@@ -171,7 +171,7 @@ type preconditions struct {
 	sequences []uint64
 }
 
-// match reports whether one of the tags is that of the sequence.
+// match reports whether one of the tags is the tag of the sequence.
 func (p preconditions) match(sequence uint64) bool {
 	return p.any || slices.Contains(p.sequences, sequence)
 }

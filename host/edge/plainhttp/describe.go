@@ -29,7 +29,7 @@ const describePath = "/openapi.json"
 const (
 	maxDescribedTypes = 256
 	maxDescription    = 4 << 20 // bytes
-	maxModulePages    = 64      // of the listing, with 1 MiB a page
+	maxModulePages    = 64      // pages of the listing, of 1 MiB each
 	describeDeadline  = 30 * time.Second
 )
 
@@ -63,7 +63,7 @@ func (h *Handler) describe(w http.ResponseWriter, r *http.Request) {
 		refusal(w, err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), describeDeadline) // of all calls together
+	ctx, cancel := context.WithTimeout(r.Context(), describeDeadline) // one deadline for all calls together
 	defer cancel()
 	r = r.WithContext(ctx)
 	var types []served

@@ -137,7 +137,7 @@ func shardsOf(text string) (out []uint32, err error) {
 // they are written.
 type eventWriter struct {
 	conn   http.ResponseWriter
-	header http.Header // of the Connect stream
+	header http.Header // header of the Connect stream
 	isJSON func() bool // payloads are JSON
 
 	mu      sync.Mutex

@@ -23,7 +23,7 @@ func envelope(flags byte, data []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(data))), data...)
 }
 
-// serve serves what an API would write for a Subscribe.
+// serve serves the response of an API to a Subscribe.
 func serve(t *testing.T, api http.HandlerFunc) *http.Response {
 	t.Helper()
 	s := httptest.NewServer(Wrap(api, Options{

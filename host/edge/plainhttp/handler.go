@@ -74,7 +74,7 @@ func Wrap(api http.Handler, opts Options) http.Handler {
 // target is the resource of a path.
 type target struct {
 	entityType, id string
-	name           string // of a command or query; empty for the entity itself
+	name           string // name of a command or query; empty for the entity itself
 	query          bool
 	garbled        bool // a part is not valid UTF-8
 }

@@ -28,8 +28,8 @@ type problem struct {
 	Violations []violation `json:"violations,omitempty"`
 }
 
-// reasonRunEnded is the reason of a command for a run that has ended. Its status
-// is that of a conflict, because the request was valid.
+// reasonRunEnded is the reason of the error for a command to a run that has
+// ended. Its HTTP status is 409 Conflict, because the request was valid.
 const reasonRunEnded = "RUN_ENDED"
 
 type violation struct {

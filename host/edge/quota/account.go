@@ -78,8 +78,8 @@ func (b *bucket) full(now time.Time) bool {
 	return b.most == 0 || b.left.TokensAt(now) >= float64(b.burst)-0.001
 }
 
-// Account is what a caller has used of its quotas. It is safe for concurrent
-// use. A nil Account sets no limits.
+// Account is the usage of a caller's quotas. It is safe for concurrent use. A
+// nil Account sets no limits.
 type Account struct {
 	owner *Quotas
 	key   key
@@ -91,7 +91,7 @@ type Account struct {
 
 	// Protected by owner.mu.
 	uses  int           // open connections, streams and uploads together
-	place *list.Element // in owner.idle; nil while the account has something open
+	place *list.Element // place in owner.idle; nil while the account has something open
 }
 
 // Quotas that limit a rate.
@@ -124,8 +124,8 @@ func (a *Account) follow(now time.Time, limits *authz.Limits) {
 	}
 }
 
-// Take admits a command or a query with a payload of so many bytes, or returns
-// an *Error.
+// Take admits a command or a query whose payload has the given number of bytes,
+// or returns an *Error.
 func (a *Account) Take(payload int) error {
 	if a == nil {
 		return nil
@@ -143,7 +143,7 @@ func (a *Account) Take(payload int) error {
 	return nil
 }
 
-// Spend charges what an admitted command or query has cost.
+// Spend charges the cost of a command or query that was admitted.
 func (a *Account) Spend(units uint64, reply int) {
 	if a == nil {
 		return

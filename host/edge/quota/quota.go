@@ -55,8 +55,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// Quotas has the limits of callers and what they have used. It is safe for
-// concurrent use. Nil Quotas set no limits.
+// Quotas has the limits of callers and their usage. It is safe for concurrent
+// use. Nil Quotas set no limits.
 type Quotas struct {
 	opts      Options
 	standard  authz.Limits

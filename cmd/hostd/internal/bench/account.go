@@ -9,7 +9,7 @@ import (
 // Account is a breakdown of the memory of nodes at a moment, in bytes.
 type Account struct {
 	When     string `json:"when"`
-	Entities uint64 `json:"entities"` // in memory
+	Entities uint64 `json:"entities"` // number of entities in memory
 	Parts    []Part `json:"parts"`
 	// Resident is the resident memory of the processes, and Anonymous the part
 	// of it that is not backed by a file.

@@ -8,8 +8,8 @@ import (
 // memory is the memory of all nodes together.
 type memory struct {
 	Account
-	heap        float64 // of Go, in use
-	spare       float64 // of Go, free and not returned to the system
+	heap        float64 // Go's heap in use
+	spare       float64 // Go's free memory that is not returned to the system
 	collections float64 // number of garbage collections
 }
 

@@ -31,7 +31,7 @@ type Report struct {
 
 // Idle is the resource usage of idle nodes.
 type Idle struct {
-	ReadySeconds float64    `json:"readySeconds"` // from the first start until they served all shards
+	ReadySeconds float64    `json:"readySeconds"` // time from the first start until the nodes served all shards
 	Seconds      float64    `json:"seconds"`      // length of the measurement
 	Shards       int        `json:"shards"`
 	Nodes        []IdleNode `json:"nodes"`
@@ -40,7 +40,7 @@ type Idle struct {
 // IdleNode is the resource usage of one idle node.
 type IdleNode struct {
 	Node           string  `json:"node"`
-	CPUPercent     float64 `json:"cpuPercent"` // of one CPU
+	CPUPercent     float64 `json:"cpuPercent"` // percentage of one CPU
 	AnonymousBytes uint64  `json:"anonymousBytes"`
 	LoadedBytes    uint64  `json:"loadedAnonymousBytes"` // after the other workloads
 }

@@ -31,7 +31,7 @@ type benchRun struct {
 	echo    *devcluster.Child
 	toNode  *client.Client
 	toEcho  *client.Client
-	asker   *http.Client // for the nodes' metrics
+	asker   *http.Client // fetches the nodes' metrics
 	// metricsOf lists the nodes whose metrics report their processor time.
 	metricsOf []string
 }

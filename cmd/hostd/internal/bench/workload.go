@@ -28,7 +28,7 @@ type Load struct {
 	KeyPrefix   string        // distinguishes the entities of a run from those of other runs
 	Concurrency int           // callers, or outstanding commands of the stream
 	WarmUp      time.Duration // before measuring
-	Duration    time.Duration // of measuring
+	Duration    time.Duration // length of the measurement
 }
 
 // Result is the result of a workload. Latencies are of successful calls.
@@ -36,7 +36,7 @@ type Result struct {
 	Workload    string
 	Concurrency int
 	Keys        int
-	Elapsed     time.Duration // from the first counted moment to the last answer
+	Elapsed     time.Duration // time from the first counted call to the last answer
 	Latency     Histogram
 	Errors      uint64
 	FirstError  error
@@ -129,8 +129,8 @@ func (l Load) call(ctx context.Context, c *client.Client, key string) (err error
 	return err
 }
 
-// record records the outcome of a call. Of a call that does not count it keeps
-// only the text of a failure.
+// record records the outcome of a call. If a call does not count, record keeps
+// only the text of its failure.
 func (r *Result) record(p phase, began time.Time, err error) {
 	if err != nil && r.FirstError == nil {
 		r.FirstError = err
@@ -210,7 +210,7 @@ func closeStream(s *client.Stream) error {
 // Fill gives one entity a history of that many events, with one command each.
 func Fill(ctx context.Context, c *client.Client, l Load, key string, events int) error {
 	s := c.Stream(client.StreamOptions{Outstanding: 256})
-	var failed error // of the first command; read after Close
+	var failed error // error of the first command that failed; read after Close
 	var sendErr error
 	for range events {
 		cmd := client.Command{EntityType: l.EntityType, EntityID: key, Name: l.Command, Data: l.Payload}

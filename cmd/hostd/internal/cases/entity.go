@@ -31,10 +31,10 @@ type entity struct {
 	limits   abi.Limits
 	guest    *guest.Instance
 	other    *guest.Instance
-	random   *rand.Rand // for the sizes of batches
+	random   *rand.Rand // chooses the sizes of batches
 	history  []stored   // since the last tombstone
-	state    []byte     // of a durable-state type
-	version  uint64     // of that state; 0 means the module's own
+	state    []byte     // the state of an entity of a durable-state type
+	version  uint64     // version of that state; 0 means the module's own
 	sequence uint64
 	frames   []byte
 }

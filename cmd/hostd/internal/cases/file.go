@@ -26,7 +26,7 @@ type Case struct {
 	settings   []byte // a frame with the type's settings
 	given      []event
 	stored     *yaml.Node // state of a durable-state type
-	version    int        // of that state; 0 means the module's own
+	version    int        // version of that state; 0 means the module's own
 	steps      []step
 	state      *yaml.Node // if the case has no step: expected state of its history
 }
@@ -44,12 +44,12 @@ type event struct {
 type step struct {
 	line      int
 	kind      callKind
-	name      string // of the command or query
+	name      string // name of the command or query
 	payload   *yaml.Node
-	id        string // of the command
+	id        string // id of the command
 	now       time.Time
-	due       time.Time // of a timer
-	from      address   // of a message
+	due       time.Time // due time of a timer
+	from      address   // sender of a message
 	principal []byte    // a frame, if the caller is known
 	want      want
 }
@@ -73,7 +73,7 @@ type want struct {
 	hasEvents bool
 	reply     *yaml.Node
 	rejected  string // a code
-	message   string // of the rejection
+	message   string // message of the rejection
 	state     *yaml.Node
 	sends     []send
 	hasSends  bool

@@ -52,7 +52,7 @@ func schemaMismatch(s *schema.Schema, payload []byte, open bool) string {
 		check = s.CheckOpen
 	}
 	if len(payload) == 0 {
-		payload = []byte("null") // as a node does for no payload
+		payload = []byte("null") // a node passes this to the guest too if there is no payload
 	}
 	var out []string
 	for _, v := range check(payload) {

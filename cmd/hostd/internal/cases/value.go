@@ -34,7 +34,7 @@ func (p parser) payload(n *yaml.Node, encoding manifest.Encoding) ([]byte, error
 	} else {
 		var b bytes.Buffer
 		if err = appendJSON(&b, n, 0); err == nil {
-			out, err = jsontext.Canonical(b.Bytes()) // as a node does
+			out, err = jsontext.Canonical(b.Bytes()) // nodes pass the canonical text to guests too
 		}
 	}
 	return out, p.at(n, err)

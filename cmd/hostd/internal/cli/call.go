@@ -28,7 +28,7 @@ type Session struct {
 	ClusterService  clusterv1connect.ClusterServiceClient
 	WorkflowService workflowv1connect.WorkflowServiceClient
 	Std             Stdio
-	Timeout         time.Duration // for the whole command
+	Timeout         time.Duration // time limit of the whole command
 	remote          *Remote
 }
 

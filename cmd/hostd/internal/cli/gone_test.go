@@ -54,7 +54,7 @@ func ends(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) string {
 	return srv.URL
 }
 
-// reset ends the connection as the kernel ends those of a killed process.
+// reset resets the connection, as the kernel does if a process is killed.
 func reset(t *testing.T, conn *net.TCPConn) {
 	if err := conn.SetLinger(0); err != nil {
 		t.Error(err)

@@ -15,7 +15,7 @@ import (
 
 // Formats of the flag -o.
 const (
-	formatTable = "table" // for people
+	formatTable = "table" // a table for people
 	formatJSON  = "json"
 	formatLines = "jsonl" // an item of a list, or the whole, in one line
 	formatYAML  = "yaml"
@@ -29,7 +29,7 @@ var formats = []string{formatTable, formatJSON, formatLines, formatYAML, formatN
 // members.
 type Output struct {
 	format    string
-	program   string // of --jq; empty prints everything
+	program   string // value of --jq; empty prints everything
 	noHeaders bool
 	filter    *filter
 	documents int                    // YAML documents of a stream so far

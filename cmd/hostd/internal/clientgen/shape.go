@@ -25,11 +25,11 @@ const (
 	literal   // one value
 	list      // elements are item
 	tuple     // elements are of, in order, then item; nil means no more
-	mapping   // from strings to item
-	object    // with fields
+	mapping   // object whose members all have the shape item
+	object    // object with the given fields
 	union     // one of
 	all       // intersection
-	reference // to a declaration
+	reference // reference to a declaration
 )
 
 // shape is the part of a schema that type systems can express.
@@ -38,9 +38,9 @@ type shape struct {
 	of     []*shape
 	item   *shape
 	fields []field
-	value  any    // of a literal
-	name   string // of a reference
-	format string // of an integer, or of a string
+	value  any    // value of a literal
+	name   string // name of the declaration that a reference names
+	format string // format of an integer or of a string
 }
 
 // field is a member of an object.

@@ -30,7 +30,7 @@ type createdToken struct {
 	Name     string     `json:"name"`
 	Token    string     `json:"token,omitempty"` // empty if it was written to a file
 	Line     string     `json:"line,omitempty"`  // line of the token file
-	Roles    []string   `json:"roles,omitempty"` // in the cluster
+	Roles    []string   `json:"roles,omitempty"` // roles of the token in the cluster
 	Revision uint64     `json:"revision,omitempty"`
 	Expires  *time.Time `json:"expires,omitempty"`
 }

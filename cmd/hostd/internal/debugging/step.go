@@ -268,7 +268,7 @@ func (w *walk) events(ctx context.Context, file *entityfile.Reader, at uint64) e
 func (w *walk) command(ctx context.Context, i int, name string, data []byte) error {
 	if w.json && len(data) > 0 {
 		var err error
-		if data, err = jsontext.Canonical(data); err != nil { // as a node does
+		if data, err = jsontext.Canonical(data); err != nil { // nodes pass the canonical text to guests too
 			return fmt.Errorf("--data: %w", err)
 		}
 	}

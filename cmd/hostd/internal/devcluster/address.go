@@ -17,7 +17,7 @@ const maxPortSteps = 1000
 // released.
 type chosen struct {
 	clients []string
-	peers   []string // of several nodes; a single node chooses its own
+	peers   []string // addresses for other nodes, if there are several nodes; a single node chooses its own
 	holds   []io.Closer
 }
 

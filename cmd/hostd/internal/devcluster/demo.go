@@ -42,7 +42,7 @@ type demo struct {
 	dir     string
 	source  string
 	cluster *Cluster
-	client  *client.Client          // of the running nodes
+	client  *client.Client          // client of the running nodes
 	sent    map[string]client.Reply // by command id
 	before  []string                // answers before the kill, by query
 	timings []timing

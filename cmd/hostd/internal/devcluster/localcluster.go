@@ -35,8 +35,8 @@ type Cluster struct {
 	// others call Client.
 	Nodes []*Node
 	mu    sync.Mutex   // guards Nodes, once the cluster has started
-	Files cli.TLSFiles // for clients; empty without TLS
-	tls   *tls.Config  // from Files
+	Files cli.TLSFiles // files that clients need; empty without TLS
+	tls   *tls.Config  // configuration made from Files
 	// Token is the token of clients, and TokenFile the file that holds it; both
 	// are empty if the nodes do not authenticate callers.
 	Token, TokenFile string

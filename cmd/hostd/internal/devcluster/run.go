@@ -125,7 +125,7 @@ func (d *devRun) bringBack(ctx context.Context, gone []*Node, look func(*Node)) 
 		fmt.Fprintf(d.std.Err, "node %s (pid %d) is running again at %s\n", id, back.PID, back.Info.API)
 	}
 	for _, l := range d.lives {
-		l.Again() // to serve what could not be served meanwhile
+		l.Again() // to serve a module that could not be served while the nodes were down
 	}
 }
 

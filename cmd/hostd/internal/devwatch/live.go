@@ -46,7 +46,7 @@ type Live struct {
 
 	mu       sync.Mutex
 	serving  string   // digest of the module that the nodes serve
-	digests  []string // of uploaded modules that may be removed
+	digests  []string // digests of uploaded modules that may be removed
 	types    []string // types whose log lines are shown
 	newTypes chan struct{}
 }

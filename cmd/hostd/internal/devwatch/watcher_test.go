@@ -80,7 +80,7 @@ func TestOtherFilesAreNotWatched(t *testing.T) {
 	}
 	list := w.events.WatchList()
 	slices.Sort(list)
-	if err := w.close(); err != nil { // what follows no longer runs on its goroutine
+	if err := w.close(); err != nil { // the code below no longer runs on the watcher's goroutine
 		t.Fatal(err)
 	}
 	if want := []string{dir, filepath.Join(dir, "below")}; !slices.Equal(list, want) {

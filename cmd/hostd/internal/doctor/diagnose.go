@@ -21,9 +21,9 @@ const (
 	certNotice     = 14 * 24 * time.Hour
 	clockOff       = 500 * time.Millisecond // skew from which on a node leads no shards
 	clockSuspect   = 200 * time.Millisecond
-	localClockOff  = 5 * time.Second // of the machine that asks
+	localClockOff  = 5 * time.Second // skew of the machine that runs the command
 	minDescriptors = 16384           // 4,096 connections of clients, tables, segments and links
-	fullShare      = 0.9             // of file descriptors, or of memory
+	fullShare      = 0.9             // used share of the file descriptors or of the memory limit
 	stepOverdue    = 5 * time.Minute
 	maxListed      = 8 // shards, ids and nodes that a text names
 )

@@ -24,19 +24,19 @@ import (
 const (
 	maxNodes       = 256
 	maxTypes       = 1000
-	maxQuarantined = 100 // of each type; more are counted as "at least"
+	maxQuarantined = 100 // limit for each type; more entities are counted as "at least"
 	// Nodes, shards and types are asked concurrently, so that a call that hangs
 	// does not take time from the others.
 	nodePatience   = 3 * time.Second
 	shardsPatience = 3 * time.Second
-	typesPatience  = 3 * time.Second // for all types
+	typesPatience  = 3 * time.Second // time limit for the calls about all types
 	maxReadyBytes  = 16 << 10
 )
 
 // facts are what is known about a cluster and its nodes. A nil or empty member
 // is unknown.
 type facts struct {
-	Now     time.Time // of the machine that asks
+	Now     time.Time // clock of the machine that runs the command
 	Cluster *clusterv1.GetClusterResponse
 	Shards  []*clusterv1.Shard
 	Nodes   []nodeFacts

@@ -31,7 +31,7 @@ type Report struct {
 	SizeBytes   int      `json:"sizeBytes"`
 	Functions   int      `json:"functions"`
 	LargestBody int      `json:"largestBodyBytes"`
-	MemoryBytes int64    `json:"memoryBytes"` // of a new instance
+	MemoryBytes int64    `json:"memoryBytes"` // memory of a new instance
 	Imports     []string `json:"imports"`
 	Checks      []Line   `json:"checks"`
 }

@@ -26,7 +26,7 @@ const maxKeyBytes = 64 << 10
 // madeKey is a new key as it is printed.
 type madeKey struct {
 	Key  string `json:"key"`  // the file
-	Line string `json:"line"` // for a module-trust-file
+	Line string `json:"line"` // the key's line in a module-trust-file
 }
 
 // NewKeygen returns the command that creates keys.

@@ -18,9 +18,9 @@ import (
 type Shortage struct {
 	// Replication is how many replicas a shard should have.
 	Replication uint32
-	// Lacking is the number of shards that have fewer reachable voters, Halted
-	// the number of these that have no majority of their voters and so serve
-	// nothing.
+	// Lacking is the number of shards that have too few reachable voters.
+	// Halted is the number of those shards that have no majority of their
+	// voters, so that they serve nothing.
 	Lacking, Halted int
 	// Survives is how many further nodes, any of them, may fail before some
 	// shard loses its majority; negative if a shard has none now. Weakest is

@@ -54,8 +54,8 @@ func TestNodeStatsAreSummed(t *testing.T) {
 	}
 }
 
-// TestPictureFitsScreen checks that of many types only those with the most
-// commands are shown.
+// TestPictureFitsScreen checks that if there are many types, only the types
+// with the most commands are shown.
 func TestPictureFitsScreen(t *testing.T) {
 	p := newPicture(time.Second)
 	m := of("n1", 1, nil)

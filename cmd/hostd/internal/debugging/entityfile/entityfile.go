@@ -21,7 +21,7 @@ var (
 type About struct {
 	EntityType   string          `json:"entityType"`
 	EntityID     string          `json:"entityId"`
-	Sequence     uint64          `json:"sequence"` // of the last event
+	Sequence     uint64          `json:"sequence"` // sequence of the last event
 	ModuleDigest string          `json:"moduleDigest"`
 	ModuleBytes  int             `json:"moduleBytes"`
 	Manifest     json.RawMessage `json:"manifest"`
@@ -34,8 +34,8 @@ type About struct {
 
 // Base is the state that a history starts from.
 type Base struct {
-	Sequence uint64 `json:"sequence"` // of the last event that it includes
-	State    []byte `json:"-"`        // in the module's form; stored in a block of its own
+	Sequence uint64 `json:"sequence"` // sequence of the last event that the state includes
+	State    []byte `json:"-"`        // the module's encoding of the state; stored in a block of its own
 	// StateVersion is the version of a durable-state type's state, if another
 	// module made it; 0 means the module's own.
 	StateVersion int `json:"stateVersion,omitempty"`

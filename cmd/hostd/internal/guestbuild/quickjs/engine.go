@@ -16,7 +16,7 @@ const (
 // patch is a call of an imported function in a body of the engine. Its function
 // index must be changed.
 type patch struct {
-	start    int // of the instruction, in the module
+	start    int // offset of the instruction in the module
 	function uint32
 }
 
@@ -24,7 +24,7 @@ type patch struct {
 type jsEngine struct {
 	*wasm.Module
 	exports map[string]uint32 // exported functions
-	patches [][]patch         // of each body, in order
+	patches [][]patch         // patches of each body, in order
 	reading int               // index of the body that is being read
 	fault   error
 }

@@ -38,7 +38,7 @@ type extension struct {
 	globalCount   int
 	elements      []uint32 // functions in the table, after the engine's
 	data          []wasm.Segment
-	pages         uint32 // of memory, in addition to the engine's
+	pages         uint32 // number of memory pages in addition to the engine's
 }
 
 // function is an added function.

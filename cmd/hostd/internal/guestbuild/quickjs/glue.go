@@ -83,8 +83,8 @@ var imported = map[string]wasm.Signature{
 	"JS_GetArrayBuffer":   {Params: i32 + i32 + i64, Results: i32},
 }
 
-// native is the signature of a function that scripts call, which is that of the
-// engine's C functions.
+// native is the signature of functions that scripts call. It is the signature
+// of the engine's C functions.
 var native = wasm.Signature{Params: i32 + i64 + i32 + i32, Results: i64}
 
 // glue generates the functions of the guest contract on top of the engine's

@@ -123,8 +123,8 @@ func (g *glue) nativeRead() []byte {
 	return c.i64(yes).body(i32 + i32 + i32 + i32 + i32)
 }
 
-// What put writes before a text: nothing, its length, or the header of a frame
-// of a kind.
+// Values of put's argument what: put writes before a text nothing, its length,
+// or the header of a frame of a kind.
 const (
 	bare     = 0
 	measured = -1
