@@ -239,6 +239,49 @@ func (e *eventStream) next(t *testing.T) (id, text string, ok bool) {
 	return "", "", false
 }
 
+// TestBatchesContinueWhereTheyEnd reads the events of a type as lists of
+// CloudEvents, each from the cursor of the previous one.
+func TestBatchesContinueWhereTheyEnd(t *testing.T) {
+	s := serve(t, edge.Options{})
+	const events = 7
+	for i := range events {
+		s.plain(t, plainCall{fmt.Sprintf("POST /e/counter/e%d/add", i), `{"amount":1}`, "", 200, `{"total":1}`, ""})
+	}
+	seen := map[string]bool{}
+	for cursor, pages := "", 0; ; pages++ {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/e/counter/events?limit=3&cursor="+cursor, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", "application/cloudevents-batch+json")
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page []struct{ Source, ID string }
+		err = json.NewDecoder(res.Body).Decode(&page)
+		res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK || len(page) > 3 {
+			t.Fatalf("status %d, %d events: %v", res.StatusCode, len(page), err)
+		}
+		if len(page) == 0 {
+			if pages != 3 {
+				t.Errorf("%d lists have events, want 3", pages)
+			}
+			break
+		}
+		for _, e := range page {
+			seen[e.Source+"#"+e.ID] = true
+		}
+		if cursor = res.Header.Get("Hostd-Cursor"); cursor == "" {
+			t.Fatal("no cursor")
+		}
+	}
+	if len(seen) != events {
+		t.Errorf("%d of %d events: %v", len(seen), events, seen)
+	}
+}
+
 func TestEventsForBrowsers(t *testing.T) {
 	s := serve(t, edge.Options{})
 	add := func(amount int) {

@@ -418,17 +418,22 @@ func (w *apiWriter) entity(paths tree, t Type) error {
 	}
 	paths[base+"/events"] = tree{"get": tree{
 		"tags": []any{t.Name}, "operationId": w.operation(t.Name, "events"), "summary": "Follow the events of the type",
-		"description": "The request needs the header Accept: text/event-stream. The data of each message is JSON that matches the schema " + event + ".",
+		"description": "The request needs the header Accept: text/event-stream. The data of each message is JSON that matches the schema " + event + ", or a CloudEvent for application/cloudevents+json. For application/cloudevents-batch+json the response is a list of CloudEvents.",
 		"parameters": []any{
 			parameter("tag", "query", "return only events with this tag", tree{"type": "string"}),
 			parameter("cursor", "query", "cursor after which the stream continues", tree{"type": "string"}),
 			parameter("Last-Event-ID", "header", "cursor after which the stream continues; browsers send it when they reconnect", tree{"type": "string"}),
 			parameter("follow", "query", "false: end the stream at the newest event", tree{"type": "boolean"}),
+			parameter("format", "query", "cloudevents: the data of each message is a CloudEvent", tree{"type": "string", "enum": []any{"cloudevents"}}),
+			parameter("limit", "query", "number of events of a list", tree{"type": "integer", "minimum": 1, "maximum": 1000}),
 			asList(parameter("shards", "query", "return only the events of these shards", tree{"type": "array", "items": tree{"type": "integer"}})),
 			parameter("skip_truncated", "query", "continue after events that were truncated", tree{"type": "boolean"}),
 			parameter("upcast", "query", "convert events of older types to current ones", tree{"type": "boolean"}),
 		},
-		"responses": w.responses(tree{"200": tree{"description": "The events.", "content": tree{"text/event-stream": tree{"schema": tree{"type": "string"}}}}}),
+		"responses": w.responses(tree{"200": tree{"description": "The events.", "headers": tree{"Hostd-Cursor": headerOf("cursor after the last event of a list")}, "content": tree{
+			"text/event-stream":                  tree{"schema": tree{"type": "string"}},
+			"application/cloudevents-batch+json": tree{"schema": tree{"type": "array", "items": component("CloudEvent")}},
+		}}}),
 	}}
 	return nil
 }
@@ -524,6 +529,14 @@ func fixedComponents() tree {
 				"recordedAt": tree{"type": "string", "format": "date-time"}, "moduleDigest": str,
 				"tags": tree{"type": "array", "items": str}, "principal": tree{"type": "object"}, "skipped": str,
 			},
+		},
+		"CloudEvent": tree{
+			"type": "object", "required": []any{"specversion", "id", "source", "type"}, "description": "An event of an entity as a CloudEvent.",
+			"properties": tree{
+				"specversion": tree{"const": "1.0"}, "id": str, "source": tree{"type": "string", "format": "uri-reference"}, "type": str, "subject": str,
+				"time": tree{"type": "string", "format": "date-time"}, "datacontenttype": str, "data": tree{}, "data_base64": str,
+			},
+			"additionalProperties": str, // extensions
 		},
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/hostd/hostd/host/edge"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/entityapi"
+	"github.com/hostd/hostd/host/entityapi/subscription"
 	"github.com/hostd/hostd/host/moduleapi"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/principal"
@@ -89,9 +90,22 @@ func NewServer(o Options, opts edge.Options) *Server {
 			{Descriptor: clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), Handler: edge.NewMount(clusterv1connect.NewClusterServiceHandler, clusterapi.NewHandler(c)), AdminOnly: true},
 			{Descriptor: journalv1.File_hostd_journal_v1_journal_proto.Services().Get(0), Handler: edge.NewMount(journalv1connect.NewJournalServiceHandler, backup.NewHandler(o.Backups, shared.Streams, opts.Logger)), AdminOnly: true},
 		},
-		Types: moduleapi.Encodings{Types: o.Module.Types}, Entities: e.Entities,
+		Types: moduleapi.Encodings{Types: o.Module.Types}, Entities: plainEntities{e.Entities, e.EventOrder},
 	})
 	return &Server{Server: server, modules: activations}
+}
+
+// plainEntities implements plainhttp.Entities.
+type plainEntities struct {
+	entityapi.Entities
+	order subscription.EventOrder // nil if events cannot be read
+}
+
+func (p plainEntities) Cluster() string {
+	if p.order == nil {
+		return ""
+	}
+	return p.order.Cluster()
 }
 
 // Touched checks all shards for entities that modules other than q.ExcludeWrittenBy

@@ -57,51 +57,155 @@ func (h *Handler) eventShards(asked []uint32) int {
 	return int(h.opts.Entities.Shards())
 }
 
-// events converts a request to a Subscribe, and sends the events in the format
-// of a browser's EventSource.
+// eventsResponse is the form of a response with events.
+type eventsResponse int
+
+const (
+	noEvents    eventsResponse = iota
+	eventStream                // server-sent events
+	cloudStream                // server-sent events whose data is a CloudEvent
+	cloudBatch                 // a list of CloudEvents
+)
+
+// acceptedEvents returns the form of events that the request accepts. Of a batch
+// and a stream it returns the first.
+func acceptedEvents(h http.Header) eventsResponse {
+	out := noEvents
+	for kind := range strings.SplitSeq(strings.Join(h.Values("Accept"), ","), ",") {
+		kind, _, _ = strings.Cut(kind, ";")
+		switch kind = strings.ToLower(strings.TrimSpace(kind)); {
+		case kind == "text/event-stream" && out == noEvents:
+			out = eventStream
+		case kind == cloudEventType && out != cloudBatch:
+			out = cloudStream
+		case kind == cloudBatchType && out == noEvents:
+			out = cloudBatch
+		}
+	}
+	return out
+}
+
+// events converts a request to a Subscribe, and sends the events as server-sent
+// events, the format of a browser's EventSource, or as a batch.
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
-func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType string) {
-	given, err := parameters(r, "tag", "cursor", "follow", "skip_truncated", "shards", "upcast")
-	follow, skip, upcast := true, false, false
-	if err == nil {
-		follow, err = flagOf("follow", given.Get("follow"), true)
-	}
-	if err == nil {
-		skip, err = flagOf("skip_truncated", given.Get("skip_truncated"), false)
-	}
-	if err == nil {
-		upcast, err = flagOf("upcast", given.Get("upcast"), false)
-	}
-	var shards []uint32
-	if err == nil {
-		shards, err = shardsOf(given.Get("shards"))
-	}
+func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType string, form eventsResponse) {
+	req, limit, err := h.subscription(r, entityType, &form)
 	if err != nil {
 		refusal(w, err)
 		return
 	}
-	if n := h.eventShards(shards); follow && n > maxEventShards {
-		refusal(w, fmt.Errorf("a cursor of %d shards exceeds the limit of the header Last-Event-ID, so a browser could not resume after a lost connection: "+
-			"open several streams of at most %d shards each, with shards=1,2,... (the cluster has %d shards), read the events once with follow=false, or use the API's Subscribe", n, maxEventShards, h.opts.Entities.Shards()))
-		return
+	of := payloads{h, r, entityType}
+	var encoder eventForm = plainForm{}
+	if form != eventStream {
+		encoder = cloudForm{h.opts.Entities.Cluster(), entityType}
 	}
-	cursor := r.Header.Get("Last-Event-ID")
-	if cursor == "" {
-		cursor = given.Get("cursor")
-	}
-	req := &entityv1.SubscribeRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: cursor, Follow: follow, Upcast: upcast, SkipTruncated: skip, Shards: shards, AsData: true}
-	s := &eventWriter{conn: w, header: http.Header{}, isJSON: func() bool { return h.contentType(r, entityType) == jsonType }}
-	ended := make(chan struct{})
-	var beat sync.WaitGroup
-	beat.Go(func() { s.keepAlive(h.opts.KeepAlive, ended) })
-	h.api.ServeHTTP(s, call(r, entityv1connect.EntityServiceSubscribeProcedure, "application/connect+proto", &lazy{make: func() (io.Reader, error) {
+	body := &lazy{make: func() (io.Reader, error) {
 		message, err := proto.Marshal(req)
 		out := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
 		return bytes.NewReader(append(out, message...)), err
-	}}))
+	}}
+	if form == cloudBatch {
+		h.batch(w, r, body, &batchWriter{answer: newAnswer(w), form: encoder, of: of, limit: limit, cursor: req.GetCursor()})
+		return
+	}
+	s := &eventWriter{conn: w, header: http.Header{}, form: encoder, of: of}
+	ended := make(chan struct{})
+	var beat sync.WaitGroup
+	beat.Go(func() { s.keepAlive(h.opts.KeepAlive, ended) })
+	h.api.ServeHTTP(s, call(r, entityv1connect.EntityServiceSubscribeProcedure, "application/connect+proto", body))
 	close(ended)
 	beat.Wait()
 	s.close()
+}
+
+// subscription parses the parameters of a request for events. limit is the number
+// of events of a batch.
+func (h *Handler) subscription(r *http.Request, entityType string, form *eventsResponse) (req *entityv1.SubscribeRequest, limit int, err error) {
+	names := []string{"tag", "cursor", "follow", "skip_truncated", "shards", "upcast"}
+	if *form == cloudBatch {
+		names = append(names, "limit")
+	} else {
+		names = append(names, "format")
+	}
+	given, err := parameters(r, names...)
+	if err != nil {
+		return nil, 0, err
+	}
+	switch format := given.Get("format"); format {
+	case "":
+	case "cloudevents": // an EventSource cannot set headers
+		*form = cloudStream
+	default:
+		return nil, 0, fmt.Errorf("format must be cloudevents, got %.64q", format)
+	}
+	req = &entityv1.SubscribeRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: r.Header.Get("Last-Event-ID"), AsData: true}
+	if req.Cursor == "" {
+		req.Cursor = given.Get("cursor")
+	}
+	for name, f := range map[string]*bool{"skip_truncated": &req.SkipTruncated, "upcast": &req.Upcast} {
+		if *f, err = flagOf(name, given.Get(name), false); err != nil {
+			return nil, 0, err
+		}
+	}
+	if req.Follow, err = flagOf("follow", given.Get("follow"), *form != cloudBatch); err != nil {
+		return nil, 0, err
+	}
+	if req.Shards, err = shardsOf(given.Get("shards")); err != nil {
+		return nil, 0, err
+	}
+	if *form == cloudBatch {
+		if req.Follow {
+			return nil, 0, errors.New("a batch cannot follow: repeat the request with the cursor of the header Hostd-Cursor, or accept text/event-stream")
+		}
+		if limit, err = batchLimit(given.Get("limit")); err != nil {
+			return nil, 0, err
+		}
+	}
+	continues := req.Follow || *form == cloudBatch
+	if n := h.eventShards(req.Shards); continues && n > maxEventShards {
+		return nil, 0, fmt.Errorf("a cursor of %d shards exceeds the limit of the header Last-Event-ID, so a client could not continue after it: "+
+			"read the events of at most %d shards at a time, with shards=1,2,... (the cluster has %d shards), read the events once as a stream with follow=false, or use the API's Subscribe", n, maxEventShards, h.opts.Entities.Shards())
+	}
+	return req, limit, nil
+}
+
+// batch sends a list of events, which ends at the newest event or when it is
+// full. An error after some events is left to the next request.
+func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader, b *batchWriter) {
+	if h.opts.Budget != nil {
+		const charge = 2 * batchBytes // for the events and the last of them
+		if err := h.opts.Budget.Take(charge); err != nil {
+			later(w, 1)
+			fail(w, http.StatusTooManyRequests, problem{Code: "resource_exhausted", Message: err.Error()})
+			return
+		}
+		defer h.opts.Budget.Give(charge)
+	}
+	h.api.ServeHTTP(b, call(r, entityv1connect.EntityServiceSubscribeProcedure, "application/connect+proto", body))
+	switch {
+	case b.status != http.StatusOK && b.status != 0:
+		writeError(w, b.status, b.header, b.body.Bytes())
+		return
+	case b.count > 0:
+	case b.failed != nil:
+		b.failed.write(w)
+		return
+	case !b.ended:
+		later(w, 1)
+		fail(w, http.StatusServiceUnavailable, problem{Code: "unavailable", Message: "the events could not be read to their end: repeat the request"})
+		return
+	default:
+		b.events = []byte("[")
+	}
+	header := w.Header()
+	header.Set("Content-Type", cloudBatchType)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if b.cursor != "" {
+		header.Set("Hostd-Cursor", b.cursor)
+	}
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write(append(b.events, ']')) // an error means that the client has gone
 }
 
 // flagOf parses a boolean parameter.
@@ -133,12 +237,86 @@ func shardsOf(text string) (out []uint32, err error) {
 	return out, nil
 }
 
+// frames splits a Connect stream into its messages.
+type frames struct {
+	rest bytes.Buffer // an incomplete message
+}
+
+// each appends p to the stream and calls do for each complete message, until it
+// fails. The server that writes the stream limits the size of messages.
+func (f *frames) each(p []byte, do func(flags byte, data []byte) error) error {
+	f.rest.Write(p)
+	for f.rest.Len() >= prefixBytes {
+		head := f.rest.Bytes()[:prefixBytes]
+		flags, size := head[0], int(binary.BigEndian.Uint32(head[1:]))
+		if f.rest.Len() < prefixBytes+size {
+			break
+		}
+		f.rest.Next(prefixBytes)
+		if err := do(flags, f.rest.Next(size)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eventOf decodes a message of a Subscribe.
+func eventOf(flags byte, data []byte) (*entityv1.SubscribeResponse, error) {
+	if flags&flagCompressed != 0 {
+		return nil, errors.New("the message is compressed, which is not supported")
+	}
+	m := new(entityv1.SubscribeResponse)
+	return m, proto.Unmarshal(data, m)
+}
+
+// endOf decodes the last message of a stream, and returns its error if it has
+// one.
+func endOf(data []byte) (*wireError, error) {
+	var last struct {
+		Error *wireError `json:"error"`
+	}
+	err := json.Unmarshal(data, &last)
+	return last.Error, err
+}
+
+// payloads knows the encoding of the payloads of the type that a request names.
+type payloads struct {
+	h          *Handler
+	r          *http.Request
+	entityType string
+}
+
+func (p payloads) isJSON() bool { return p.h.contentType(p.r, p.entityType) == jsonType }
+
+// eventForm encodes events as JSON.
+type eventForm interface {
+	encode(m *entityv1.SubscribeResponse, isJSON bool) ([]byte, error)
+}
+
+// plainForm is the form of hostd's own events.
+type plainForm struct{}
+
+func (plainForm) encode(m *entityv1.SubscribeResponse, isJSON bool) ([]byte, error) {
+	e := event{
+		EntityID: m.GetEntityId(), Sequence: m.GetSequence(), Type: m.GetEventType(), StoredType: m.GetStoredType(), CommandID: m.GetCommandId(),
+		RecordedAt: m.GetRecordedAt().AsTime().Format(time.RFC3339Nano), Tags: m.GetTags(), ModuleDigest: m.GetModuleDigest(),
+		Principal: m.GetPrincipal(), Skipped: m.GetSkipped(),
+	}
+	if content := m.GetData(); isJSON && json.Valid(content) {
+		e.JSON = content
+	} else {
+		e.Data = content
+	}
+	return json.Marshal(e)
+}
+
 // eventWriter converts the messages of a Connect stream to server-sent events as
 // they are written.
 type eventWriter struct {
 	conn   http.ResponseWriter
 	header http.Header // header of the Connect stream
-	isJSON func() bool // payloads are JSON
+	form   eventForm
+	of     payloads
 
 	mu      sync.Mutex
 	status  int
@@ -146,7 +324,8 @@ type eventWriter struct {
 	wrote   bool // since the last tick of keepAlive
 	ended   bool
 	json    bool
-	rest    bytes.Buffer // an incomplete message, or the body of an error
+	frames  frames
+	body    bytes.Buffer // of an error
 	trouble error        // the error that made the connection unusable
 }
 
@@ -161,24 +340,16 @@ func (s *eventWriter) WriteHeader(status int) {
 	}
 }
 
-// Write accepts a part of the stream. The server that writes them limits the size
-// of messages.
+// Write accepts a part of the stream.
 func (s *eventWriter) Write(p []byte) (int, error) {
 	s.WriteHeader(http.StatusOK)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rest.Write(p)
 	if s.status != http.StatusOK {
-		return len(p), nil
+		return s.body.Write(p)
 	}
-	for s.rest.Len() >= prefixBytes && s.trouble == nil {
-		head := s.rest.Bytes()[:prefixBytes]
-		flags, size := head[0], int(binary.BigEndian.Uint32(head[1:]))
-		if s.rest.Len() < prefixBytes+size {
-			break
-		}
-		s.rest.Next(prefixBytes)
-		if err := s.message(flags, s.rest.Next(size)); err != nil {
+	if s.trouble == nil {
+		if err := s.frames.each(p, s.message); err != nil {
 			s.trouble = err
 		}
 	}
@@ -208,28 +379,15 @@ func (s *eventWriter) flush() {
 
 // message converts and sends one message.
 func (s *eventWriter) message(flags byte, data []byte) error {
-	if flags&flagCompressed != 0 {
-		return errors.New("the message is compressed, which is not supported")
-	}
 	if flags&flagEnd != 0 {
 		return s.end(data)
 	}
-	var m entityv1.SubscribeResponse
-	if err := proto.Unmarshal(data, &m); err != nil {
+	m, err := eventOf(flags, data)
+	if err != nil {
 		return err
 	}
-	e := event{
-		EntityID: m.GetEntityId(), Sequence: m.GetSequence(), Type: m.GetEventType(), StoredType: m.GetStoredType(), CommandID: m.GetCommandId(),
-		RecordedAt: m.GetRecordedAt().AsTime().Format(time.RFC3339Nano), Tags: m.GetTags(), ModuleDigest: m.GetModuleDigest(),
-		Principal: m.GetPrincipal(), Skipped: m.GetSkipped(),
-	}
 	s.begin()
-	if content := m.GetData(); s.json && json.Valid(content) {
-		e.JSON = content
-	} else {
-		e.Data = content
-	}
-	text, err := json.Marshal(e)
+	text, err := s.form.encode(m, s.json)
 	if err != nil {
 		return err
 	}
@@ -240,23 +398,18 @@ func (s *eventWriter) message(flags byte, data []byte) error {
 // no event was sent yet, and an event called "failure" otherwise.
 func (s *eventWriter) end(data []byte) error {
 	s.ended = true
-	var last struct {
-		Error *wireError `json:"error"`
-	}
-	if err := json.Unmarshal(data, &last); err != nil {
-		return err
-	}
+	failed, err := endOf(data)
 	switch {
-	case last.Error == nil:
+	case err != nil:
+		return err
+	case failed == nil:
 		s.begin()
 		return nil
 	case !s.began:
-		p, status, after := last.Error.problem(statusOf(last.Error.Code))
-		later(s.conn, after)
-		fail(s.conn, status, p)
+		failed.write(s.conn)
 		return nil
 	}
-	p, _, _ := last.Error.problem(0)
+	p, _, _ := failed.problem(0)
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
@@ -269,7 +422,7 @@ func (s *eventWriter) begin() {
 	if s.began {
 		return
 	}
-	s.began, s.json = true, s.isJSON()
+	s.began, s.json = true, s.of.isJSON()
 	header := s.conn.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
@@ -311,7 +464,7 @@ func (s *eventWriter) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.status != http.StatusOK && s.status != 0 {
-		writeError(s.conn, s.status, s.header, s.rest.Bytes())
+		writeError(s.conn, s.status, s.header, s.body.Bytes())
 	}
 }
 

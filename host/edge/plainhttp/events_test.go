@@ -164,6 +164,7 @@ func (jsonCluster) Encoding(context.Context, string) (request.Encoding, error) {
 	return request.JSON, nil
 }
 func (c jsonCluster) Shards() uint32 { return uint32(c) }
+func (jsonCluster) Cluster() string  { return "c1" }
 
 // TestEventStreamWithTooLargeCursorIsRejected: a stream whose cursor might not
 // fit into a header is rejected before it begins, and the error says what to

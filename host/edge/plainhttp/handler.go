@@ -41,6 +41,8 @@ type Types interface {
 type Entities interface {
 	// Shards is the number of shards of the cluster.
 	Shards() uint32
+	// Cluster returns the id of the cluster.
+	Cluster() string
 }
 
 // Handler converts requests under /e/ to calls of the API.
@@ -137,13 +139,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refusal(w, err)
 		return
 	}
+	form := noEvents
+	if t.name == "" && t.id == eventsID && r.Method == http.MethodGet {
+		form = acceptedEvents(r.Header)
+	}
 	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
 	writing := r.Method == http.MethodPost
 	switch {
 	case t.name == "" && !reading:
 		refuseMethod(w, "GET, HEAD")
-	case t.name == "" && t.id == eventsID && r.Method == http.MethodGet && wantsEvents(r):
-		h.events(w, r, t.entityType)
+	case form != noEvents:
+		h.events(w, r, t.entityType, form)
 	case t.name == "":
 		h.state(w, r, t)
 	case t.query && !reading && !writing:
@@ -155,14 +161,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		h.command(w, r, t)
 	}
-}
-
-// wantsEvents reports whether the request accepts an event stream.
-func wantsEvents(r *http.Request) bool {
-	return slices.ContainsFunc(strings.Split(strings.Join(r.Header.Values("Accept"), ","), ","), func(kind string) bool {
-		kind, _, _ = strings.Cut(kind, ";")
-		return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
-	})
 }
 
 // checkHeaders rejects headers that become part of a call and are not UTF-8.

@@ -104,6 +104,14 @@ type wireError struct {
 	} `json:"details"`
 }
 
+// write writes the error response of a stream that failed before its first
+// message.
+func (e *wireError) write(w http.ResponseWriter) {
+	p, status, after := e.problem(statusOf(e.Code))
+	later(w, after)
+	fail(w, status, p)
+}
+
 // problem converts an error to plain HTTP. after is the number of seconds to
 // wait before a retry, 0 if a retry is useless.
 func (e wireError) problem(was int) (p problem, status, after int) {
