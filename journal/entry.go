@@ -48,9 +48,9 @@ const EntryHeaderBytes = 18
 type Entry struct {
 	Kind EntryKind
 	// Paced applies to EntryRecords and EntrySnapshot. A paced entry defers its
-	// slow work, and each later entry of the shard does a slice of it: a deletion
-	// leaves the entity's timers to be removed later, and a snapshot leaves the
-	// records to be truncated later. Paced entries are written from
+	// slow work, and each later entry of the shard does a slice of it: after a
+	// deletion, later entries remove the entity's timers, and after a snapshot,
+	// later entries truncate the records. Paced entries are written from
 	// sharding.VersionPacedWork on. An entry that is not paced does all of its
 	// work at once.
 	Paced bool

@@ -15,8 +15,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
 
-// records of every shape that the format has; golden files and round trips
-// share them. Append new ones only: golden lines are by number.
+// records returns one record of every shape in the format, for the golden files
+// and the round trips. Append new records at the end, because the golden files
+// refer to records by number.
 func records() []journal.Record {
 	digest := func(b byte) (d [32]byte) {
 		for i := range d {

@@ -36,8 +36,8 @@ type Hash [32]byte
 // String returns the hash in lower-case hexadecimal.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// Fingerprint returns 4 bytes of the link, for comparing histories cheaply. It
-// is never 0, and 1 for the zero Hash.
+// Fingerprint returns 4 bytes of the link, for comparing histories cheaply. The
+// result is never 0; for the zero Hash it is 1.
 func (h Hash) Fingerprint() uint32 { return max(binary.LittleEndian.Uint32(h[:]), 1) }
 
 // Position orders the records of a shard: the raft index of the entry that

@@ -38,8 +38,8 @@ type MessageOp struct {
 	// Both are empty if no reply is expected.
 	OnReply, OnReject []byte
 	Payload           []byte
-	// Token comes back with the outcome; empty for none. AppendMessageOp does
-	// not write it, because it is in a section of its own: TokenOp.
+	// Token is returned with the outcome; empty means none. AppendMessageOp does
+	// not write the token, because tokens have their own section, see TokenOp.
 	Token []byte
 }
 
@@ -94,8 +94,9 @@ type MessageSource struct {
 	// Hops is the length of the chain of messages that led to the messages of
 	// the record. It is 0 if it is not counted.
 	Hops uint8
-	// Answers says that the last message of the record, or the refusal, is the
-	// outcome that the source waits for. From sharding.VersionMessageReplies on.
+	// Answers means that the source expects a reply, and that the record's last
+	// message, or its refusal, is that reply. From sharding.VersionMessageReplies
+	// on.
 	Answers bool
 }
 
@@ -220,8 +221,8 @@ type Message struct {
 	Hops                uint8 // number of messages that led to it; 0 if not counted
 	// Answer means that it is the reply to a message of its destination.
 	Answer bool
-	// Token comes back with the outcome or, in an outcome, is that of the
-	// message it answers; empty for none.
+	// Token is returned with the outcome. In an outcome, it is the token of the
+	// message that is answered. Empty means none.
 	Token string
 	// Trace is the span of the command that sent it, if its trace is sampled,
 	// otherwise nil.
@@ -233,9 +234,9 @@ type Message struct {
 type DeadLetter struct {
 	ID                  ItemID // in its shard
 	Source, Destination sharding.EntityID
-	// Number is the message's, and the dead letter is in the destination's
-	// shard. It is 0 if the message was abandoned before the destination was
-	// known; the dead letter is then in the source's shard.
+	// Number is the message's number, and the dead letter is in the destination's
+	// shard. Number is 0 if the message was abandoned before the destination's
+	// shard was known; the dead letter is then in the source's shard.
 	Number        uint64
 	At            int64 // unix nanoseconds when it was rejected
 	Command       string
@@ -248,11 +249,12 @@ type DeadLetter struct {
 // shard.
 type ChannelCounters struct {
 	Last uint64 // last number assigned to a message
-	// Numbers above After up to GivenUp were abandoned; zeros if none were.
+	// The messages with numbers above After and up to GivenUp were abandoned. Both
+	// are 0 if no message was.
 	After, GivenUp uint64
 }
 
-// AfterOf returns the After of a message of the channel.
+// AfterOf returns MessageSource.After for a message of the channel.
 func (c *ChannelCounters) AfterOf(number uint64) uint64 {
 	if c.GivenUp > 0 && number == c.GivenUp+1 {
 		return c.After

@@ -13,8 +13,8 @@ const (
 	// it. It is ignored if the message no longer exists.
 	OutboxAcknowledged OutboxOpKind = 1
 	// OutboxRefused consumes a message's number without running its command,
-	// because the destination cannot run it. Like a record with that number, it
-	// takes effect only if it is the next one.
+	// because the destination cannot run it. Like a record for a message, it takes
+	// effect only if the number is the channel's next one.
 	OutboxRefused OutboxOpKind = 2
 	// OutboxDiscarded removes a dead letter on behalf of an operator. It is
 	// ignored if the dead letter no longer exists.

@@ -130,12 +130,12 @@ func DecodeEntityEnd(data []byte) (e EntityEnd, err error) {
 	return e, nil
 }
 
-// Count is a number kept for two entities. The first is in the shard.
+// Count is the counter of a pair of entities. The first one is in the shard.
 type Count struct {
 	Entity, Other sharding.EntityID
 	Number        uint64
-	// For PartPair: numbers above After up to GivenUp were abandoned; zeros if
-	// none were.
+	// For PartPair: the messages with numbers above After and up to GivenUp were
+	// abandoned. Both are 0 if no message was.
 	After, GivenUp uint64
 }
 

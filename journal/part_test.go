@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// sampleParts is one part of each kind but records and snapshots.
+// sampleParts returns one part of each kind except records and snapshots.
 func sampleParts() (kinds []PartKind, data [][]byte) {
 	e, o := sharding.EntityID{Type: "account", ID: "c 1"}, sharding.EntityID{Type: "cart", ID: "é"}
 	add := func(kind PartKind, b []byte) { kinds, data = append(kinds, kind), append(data, b) }

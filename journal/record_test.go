@@ -71,8 +71,8 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEveryFlippedBitIsSeen: every bit of a record is covered by its length or
-// its checksum.
+// TestEveryFlippedBitIsSeen: the length or the checksum covers every bit of a
+// record.
 func TestEveryFlippedBitIsSeen(t *testing.T) {
 	r := records()[0]
 	raw := journal.AppendRecord(nil, &r)

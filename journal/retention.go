@@ -10,9 +10,9 @@ func (e *TruncatedError) Error() string {
 	return fmt.Sprintf("events before sequence %d were compacted by the entity type's retention", e.First)
 }
 
-// CutBefore returns the sequence before which a snapshot compacts records,
-// given the window of the oldest kept snapshot: records that end before it are
-// removed. 0 removes none.
+// CutBefore returns the sequence before which the snapshot truncates records,
+// given the Window of the oldest kept snapshot. Records that end before that
+// sequence are removed; 0 removes none.
 func (s *Snapshot) CutBefore(window Sequence) Sequence {
 	if s.Retain == 0 || uint64(s.Sequence)+2 <= s.Retain {
 		return 0

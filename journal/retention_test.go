@@ -11,7 +11,7 @@ import (
 )
 
 // TestRetainingSnapshotBytes pins the bytes of a snapshot with a retention. A
-// snapshot without one is unchanged.
+// snapshot without a retention is encoded as in version 1.
 func TestRetainingSnapshotBytes(t *testing.T) {
 	s := journal.Snapshot{Entity: sharding.EntityID{Type: "cart", ID: "c"}, Sequence: 9, Module: journal.Digest{7}, Window: 3, Keep: 2, State: []byte("state")}
 	plain := journal.AppendSnapshot(nil, &s)
@@ -34,7 +34,7 @@ func TestRetainingSnapshotBytes(t *testing.T) {
 }
 
 // TestCheckpointBytes pins the bytes of checkpoints, with and without a
-// retention. A checkpoint of a module is damage.
+// retention. A checkpoint that names a module is rejected as damaged.
 func TestCheckpointBytes(t *testing.T) {
 	s := journal.Snapshot{Entity: sharding.EntityID{Type: "payout", ID: "p"}, Sequence: 9, Window: 3, Keep: 2, State: []byte("state"), Checkpoint: true, Chain: 7}
 	plain := journal.AppendSnapshot(nil, &s)

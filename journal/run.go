@@ -5,11 +5,12 @@ import (
 	"fmt"
 )
 
-// SectionRun has the status of a run after a record of its entity: RunStatus.
-// From sharding.VersionWorkflows on.
+// SectionRun holds the run's status after the record: RunStatus. From
+// sharding.VersionWorkflows on.
 const SectionRun SectionKind = 11
 
-// RunState is whether a run is open, and how it ended.
+// RunState says whether a workflow run is open or, if it has ended, how it
+// ended.
 type RunState uint8
 
 // States of a run. A run is open while it is running.
@@ -32,12 +33,12 @@ func (s RunState) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// RunStatus is what is known about a run without its history.
+// RunStatus summarizes a run for readers that do not read its history.
 type RunStatus struct {
 	State RunState
-	Steps uint32   // so far
+	Steps uint32   // number of steps so far
 	Code  string   // why it failed; empty unless it did
-	Waits []string // what it waits for, for people: at most MaxRunWaits
+	Waits []string // what the run waits for, as text for people; at most MaxRunWaits entries
 }
 
 // MaxRunWaits limits the waits of a RunStatus.

@@ -25,8 +25,8 @@ const (
 	MaxSnapshotBytes = 1<<20 - 1<<10
 )
 
-// NoModule is the module of checkpoints, which belong to none: every module of
-// the type loads them.
+// NoModule is the Module of a checkpoint, which every module of the type can
+// load.
 var NoModule Digest
 
 // SnapshotUse decides how a reader uses a snapshot made by the given module.
@@ -69,8 +69,8 @@ type Snapshot struct {
 	// Keep is how many snapshots of the entity are kept, including this one: 1
 	// to MaxSnapshots.
 	Keep uint8
-	// Retain makes taking the snapshot compact the entity's records; 0 keeps
-	// all. Otherwise it keeps the records that the oldest kept snapshot needs,
+	// If Retain is not 0, applying the snapshot truncates the entity's records.
+	// The records that remain are those that the oldest kept snapshot needs,
 	// including its window, and those with any of the last Retain - 1 events.
 	Retain uint64
 	// Filter is a Bloom filter of the command ids in the idempotency window. If
@@ -79,18 +79,18 @@ type Snapshot struct {
 	Filter    []byte
 	FilterIDs uint32
 	State     []byte
-	// Checkpoint marks the checkpoint of a run: State is the payload of the
-	// event Sequence, which every module of the type reads. Chain is the length
-	// of the chain of messages that started the run, because the record that
-	// has it may be truncated.
+	// Checkpoint marks the checkpoint of a workflow run. State is then the payload
+	// of the event at Sequence, which every module of the type can read. Chain is
+	// the length of the chain of messages that started the run. It is stored here
+	// because the record that contains it may be truncated.
 	Checkpoint bool
 	Chain      uint8
 
-	// Stands is the position of the entity's last record when a snapshot with a
-	// Filter was applied, as known to the replica that read it: the snapshot
-	// covers the events and command ids up to there. It is zero if unknown.
-	// UpdatedAt is the time of the last record that existed when the snapshot
-	// was read. Neither is encoded.
+	// Stands and UpdatedAt are not encoded; the replica that reads the snapshot
+	// sets them. Stands is the position of the entity's last record when a
+	// snapshot with a Filter was applied: the snapshot covers all events and
+	// command ids up to that position. It is zero if unknown. UpdatedAt is the
+	// time of the last record that existed when the snapshot was read.
 	Stands    Position
 	UpdatedAt int64
 }

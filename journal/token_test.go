@@ -8,8 +8,8 @@ import (
 )
 
 // TestTokensFollowTheirMessages reads tokens alongside the messages of a
-// record. A message may lack a token; a token without a message, an empty token
-// and a truncated token are damage.
+// record. A message may have no token. A token without a message, an empty
+// token and a truncated token are rejected as damaged.
 func TestTokensFollowTheirMessages(t *testing.T) {
 	data := journal.AppendTokenOp(nil, journal.TokenOp{Item: 1, Token: []byte{0, 1}})
 	data = journal.AppendTokenOp(data, journal.TokenOp{Item: 3, Token: []byte("x")})

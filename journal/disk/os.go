@@ -34,7 +34,7 @@ func newFile(f *os.File) (File, error) {
 
 // Sync implements File. The operating system syncs an unlinked file without an
 // error, although its content is lost when it is closed. Sync therefore checks
-// the name after syncing: data that it reports as durable can be found.
+// the name after syncing, so that data reported as durable can be found.
 func (f osFile) Sync() error {
 	if err := syncData(f.File); err != nil {
 		return err

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// One operation loads an entity from its snapshot: of 300 records it reads
-// those from the 256th on, and 40 without events after them, which were flushed
-// a few at a time.
+// One operation loads an entity from its snapshot. It reads the 256th to the
+// 300th record with events, and then 40 records without events, which were
+// flushed a few at a time.
 func BenchmarkActivation(b *testing.B) {
 	m, st := benchMachine(b)
 	e := sharding.EntityID{Type: "account", ID: "account-1"}

@@ -29,8 +29,8 @@ type ApplierOptions struct {
 	FlushBytes    int64
 	FlushInterval time.Duration
 	// FlushPatience is how many intervals a batch may grow if no one is waiting
-	// for it, because rows that change again meanwhile are then written only
-	// once. A batch is waited for if it contains part of a shard that is being
+	// for it, because rows that change again meanwhile are then written only once.
+	// Someone is waiting if the batch contains part of a shard that is being
 	// installed or deleted, or if Awaited returns true. Default 1.
 	FlushPatience int
 	// QueueBytes limits the queue; if it is full, Apply blocks. This is a last
@@ -51,11 +51,11 @@ type ApplierOptions struct {
 }
 
 const (
-	// After each part of a batch, the writing goroutine pauses for restShare
-	// times as long as the part took, of which at most restMost counts. Other
+	// After each part of a batch, the writing goroutine pauses for restShare times
+	// the duration of the part, counting at most restMost of that duration. Other
 	// goroutines need the processor, while usually no one is waiting for the
-	// batch. It does not pause if the memtable has more than restBehind times
-	// FlushBytes.
+	// batch. The goroutine does not pause if the memtable is larger than
+	// restBehind times FlushBytes.
 	restShare  = 2
 	restMost   = 5 * time.Millisecond
 	restBehind = 3
@@ -165,7 +165,7 @@ type queuedWork struct {
 	shard   sharding.ShardID
 	entries []journal.Committed
 	bytes   int64
-	do      func() // instead of entries
+	do      func() // work to do instead of applying entries
 }
 
 // StartApplier starts the two goroutines; Close ends them. From then on, only
@@ -280,7 +280,7 @@ func (a *Applier) run() {
 		timer    <-chan time.Time
 		closing  bool
 		due      bool
-		looks    int // intervals that the next batch has been growing
+		looks    int // number of intervals for which the next batch has been growing
 		inFlight *Batch
 		ready    = make(chan struct{})
 	)

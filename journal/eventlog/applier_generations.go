@@ -24,7 +24,7 @@ func (a *Applier) Drop(shard sharding.ShardID, next uint32) {
 func (a *Applier) Install(shard sharding.ShardID, generation uint32, s statefile.Install) {
 	a.m.durable.Begin(shard, generation)
 	if !a.enqueue(queuedWork{do: func() { a.m.Install(shard, generation, s) }}) && s.Stream != nil {
-		s.Stream.Close() // the snapshot is in the log and in its file
+		s.Stream.Close() // nothing is lost: the log and the snapshot's file still have it
 	}
 }
 

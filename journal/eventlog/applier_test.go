@@ -118,8 +118,9 @@ func TestApplierFlushesWhenIdle(t *testing.T) {
 	}
 }
 
-// A batch that is not awaited grows for several intervals. One that is awaited,
-// or contains part of a generation, is written after the first.
+// A batch that no one waits for grows for several intervals. An awaited batch,
+// or one that contains part of a generation, is written after the first
+// interval.
 func TestBatchesGrowIfNotAwaited(t *testing.T) {
 	const patience = 4
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
@@ -133,8 +134,8 @@ func TestBatchesGrowIfNotAwaited(t *testing.T) {
 	})
 	src := newSource(5, 1, 3)
 	var flushes uint64
-	// written applies entries and checks that they are in the store after
-	// exactly that many intervals.
+	// written applies entries and checks that they are in the store after exactly
+	// the given number of intervals.
 	written := func(what string, intervals int, begin func()) {
 		t.Helper()
 		first := armed.Load()

@@ -23,7 +23,7 @@ type checkedRecord struct {
 	run        store.HeadRun
 	cut        *store.Cut // of an imported entity's first record
 	events     bool
-	steps      int // of m.timers, after those of the preceding records
+	steps      int // number of staged steps in m.timers, including those of preceding records
 }
 
 // Apply applies committed entries of a shard in order and returns a result for
@@ -34,7 +34,8 @@ type checkedRecord struct {
 // the entries wait, and Work returns their results later.
 //
 // If the shard has stopped, the results wrap ErrStopped. After a failure of the
-// store, that is so for all shards, and Err returns the failure.
+// store, the results for all shards wrap ErrStopped, and Err returns the
+// failure.
 func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []ApplyResult {
 	if !m.started && m.failed == nil {
 		m.failed = m.start()
@@ -240,8 +241,8 @@ func (m *Machine) checkRecords(sh *shard, e *journal.Committed, entry *journal.E
 	return nil
 }
 
-// checkRun stages the status of a run that a record has, and whether the index
-// of open runs has it. A deletion ends the run.
+// checkRun stages the run status in a record, and the run's entry in the index
+// of open runs. A deletion ends the run.
 func (m *Machine) checkRun(h *entityRow, v *journal.RecordView) error {
 	before, data := h.run, v.Section(journal.SectionRun)
 	switch {

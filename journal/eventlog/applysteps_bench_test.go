@@ -12,12 +12,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// BenchmarkApplySteps applies entries at the limit of what one entry may take,
-// and reports the longest.
+// BenchmarkApplySteps applies entries that do as much work as an entry may, and
+// reports the slowest.
 func BenchmarkApplySteps(b *testing.B) {
 	for _, step := range []struct {
 		name string
-		// entries returns the preceding entries and the measured ones.
+		// entries returns the entries to apply first, and the entries to measure.
 		entries func(chain *journal.Chain) (before, measured [][]byte)
 	}{
 		{"delete 10,000 timers", func(chain *journal.Chain) (before, measured [][]byte) {

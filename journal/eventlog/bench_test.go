@@ -136,8 +136,8 @@ func BenchmarkRead100(b *testing.B) {
 	}
 }
 
-// One operation is one timer that is read when it is due and ended, with
-// 100,000 set and a flush each 4,096.
+// One operation reads one due timer and ends it, while 100,000 timers are set.
+// Every 4,096 operations are followed by a flush.
 func BenchmarkDueTimers(b *testing.B) {
 	const timers, atOnce, perFlush = 100_000, 256, 4096
 	m, st := benchMachine(b)

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// builtStore creates a store with finished tables and a memtable log, as a kill
-// leaves it, and returns the log that it was built from.
+// builtStore creates a store with finished tables and a memtable log, as after
+// the process was killed, and returns the log that it was built from.
 func builtStore(t *testing.T, seed, until uint64) (dir string, watermark uint64, log []logged, src *source) {
 	t.Helper()
 	src = newSource(seed, 2, 30)
@@ -183,7 +183,7 @@ func readDamaged(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shard
 	return 0
 }
 
-// Verify names what is wrong in a store that Badger considers intact.
+// Verify names the wrong rows in a store that Badger considers intact.
 func TestVerifyFindsChangedRows(t *testing.T) {
 	good, watermark, log, src := builtStore(t, 3, 3)
 	run := &journalRun{t: t, dir: good}

@@ -16,8 +16,9 @@ func proofEntry(term sharding.Term, p *journal.Proof) []byte {
 }
 
 // Replicas that apply the same entries take equal checksums at the same
-// indexes, whenever they flush, whatever version wrote their stores, and even
-// if one started from another's snapshot. Comparing changes nothing.
+// indexes. It does not matter when they flush, which version wrote their
+// stores, or whether one started from another's snapshot. Comparing checksums
+// has no effect on the rows.
 func TestReplicasTakeEqualChecksums(t *testing.T) {
 	for seed := range uint64(2) {
 		src := newSource(seed+60, 1, 30)
@@ -103,7 +104,8 @@ func TestDifferingReplicaReportsDifference(t *testing.T) {
 		}
 	}
 	flush(t, bad, st)
-	// The applied record of the first version does not count these.
+	// Applied records of version 1 do not count inbox rows, so opening the store
+	// does not find the missing one.
 	dropOne(t, st, store.ClassInbox)
 	var told []eventlog.Difference
 	m, err := eventlog.OpenOn(&liar{st, map[string][]byte{}}, st.MaxVersion(), eventlog.Options{Differs: func(d eventlog.Difference) { told = append(told, d) }})

@@ -22,13 +22,13 @@ func waitFor(t *testing.T, what string, done func() bool) {
 }
 
 // Durable returns the raft index that each shard had reached at the returned
-// durable index. The test compares them with a record of every version,
-// although the durable index skips versions.
+// durable index. The test compares the result with the indexes noted at every
+// version, because Durable skips versions.
 func TestDurableFollowsTheWatermark(t *testing.T) {
 	src := newSource(9, 3, 30)
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
-	history := []map[sharding.ShardID]uint64{{}} // by version
+	history := []map[sharding.ShardID]uint64{{}} // raft index of each shard at each version
 	dst := make(map[sharding.ShardID]uint64)
 	if w := m.Durable(dst); w != 0 || len(dst) != 0 {
 		t.Fatalf("nothing is durable: %d %v", w, dst)

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Replicas agree on their rows after each entry, whenever each has flushed, and
-// whether or not it was restarted in between.
+// Replicas agree on their rows after each entry, no matter when each of them
+// flushes and whether it was restarted in between.
 func TestReplicasRemoveTheSameRows(t *testing.T) {
 	owed, started := 0, 0
 	for seed := range uint64(max(3, *seeds/2)) {
@@ -82,7 +82,7 @@ func (a *alarms) work() (owing bool) {
 	return v.Owing
 }
 
-// remove deletes the entity with an entry of a cluster version.
+// remove deletes the entity with an entry of the given cluster version.
 func (a *alarms) remove(level sharding.ClusterVersion) {
 	a.Helper()
 	a.index++
@@ -138,7 +138,7 @@ func TestTimersOfEarlierLivesAreRemoved(t *testing.T) {
 			a.fire(7, "t0999")
 			a.want(0, "t0001", "z")
 			a.set(9, timerNames(40)...)
-			a.remove(sharding.VersionPacedWork) // the second incarnation, as a whole
+			a.remove(sharding.VersionPacedWork) // few enough timers to be removed at once
 			a.want(0)
 			verifyStore(t, st)
 		})

@@ -6,9 +6,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ListExisting returns up to limit entity ids of one type in a shard, in order,
-// after the id after. It lists entities that exist and were not stopped by
-// their last record. It returns fewer than limit only at the end.
+// ListExisting returns up to limit ids of entities of one type in a shard, in
+// order, starting after the id in after. It lists the entities that exist and
+// were not stopped by their last record. It returns fewer than limit ids only
+// at the end.
 func (r *Reader) ListExisting(ctx context.Context, id sharding.ShardID, entityType, after string, limit int) ([]string, error) {
 	ids := make([]string, 0, limit)
 	for {

@@ -58,13 +58,14 @@ func pinShard[T any](r *Reader, id sharding.ShardID, of func(*rows.Known, *store
 }
 
 // Audit checks the rows of a shard in the store against their checksums. It
-// detects rows that a compaction has dropped even if they are never read. rest
-// is called now and then; if it returns an error, the audit ends. The audit
-// keeps old versions in the store meanwhile. If rows are missing or wrong, the
-// shard stops on this node and the error wraps journal.ErrDamaged.
+// detects rows that a compaction has dropped even if they are never read. Audit
+// calls rest after every auditRows rows; if rest returns an error, the audit
+// ends. Old versions stay in the store until the audit ends. If rows are
+// missing or wrong, the shard stops on this node and the error wraps
+// journal.ErrDamaged.
 func (r *Reader) Audit(ctx context.Context, id sharding.ShardID, rest func(context.Context) error) error {
 	if index, _ := r.StateIndex(id); index == 0 {
-		return nil // the store has no data for it, or nothing may be read
+		return nil // the store has no data of the shard, or the shard cannot be read
 	}
 	e, err := r.Pin(id)
 	if err != nil {

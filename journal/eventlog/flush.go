@@ -20,14 +20,14 @@ import (
 // is complete: after a crash the store has the state after some batch.
 type Batch struct {
 	Version uint64
-	base    uint64 // version of the previous batch
+	base    uint64 // store version of the previous batch
 
 	heads  []rowWrite
 	shards []shardWrite
 	meta   []KV
 	bytes  int64
 	pack   int
-	keys   []string // of changed message pairs
+	keys   []string // scratch for the keys of changed message rows
 	told   []durable.Stored
 
 	view journal.RecordView
@@ -285,8 +285,8 @@ func (b *Batch) putOrder(w *shardWrite) error {
 		}
 		last := order[n-1].At.Index
 		buf := b.kvs.Begin(store.AppendIndex(b.prefix(w.shard, store.ClassOrder), last))
-		// The cluster version never decreases: if a row has no fingerprint,
-		// neither have those before it.
+		// The cluster version never decreases, so if a row has no fingerprint,
+		// earlier rows have none either.
 		pack := store.OrderWriter{Fingerprints: order[n-1].Fingerprint != 0}
 		buf = pack.Start(buf, before)
 		for at := before; len(order) > 0 && n > 0; n-- {

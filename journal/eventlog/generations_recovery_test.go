@@ -12,24 +12,24 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// generationsRun is a machine whose only shard has several generations, a
-// replica that is ahead of it and provides snapshots, and what the log would
-// contain after a crash.
+// generationsRun has a machine whose only shard goes through several
+// generations, a replica that is ahead of it and provides snapshots, and the
+// content that the log would have after a crash.
 type generationsRun struct {
 	t     *testing.T
 	base  string
 	src   *source
 	ahead *eventlog.Machine
-	away  *store.Store // of ahead
+	away  *store.Store // the store of ahead
 	m     *eventlog.Machine
 	st    *store.Store
 
 	generation uint32
-	began      *statefile.Install // the present generation, nil for with nothing
-	log        []logged           // of the present generation
+	began      *statefile.Install // snapshot that the current generation began with; nil if it began empty
+	log        []logged           // entries of the current generation
 	recorded   uint64
 	crashes    int
-	depths     [3]int // crashes in a generation without, before and after its install
+	depths     [3]int // number of crashes in a generation without an install, before its install, and after it
 }
 
 // other starts a new history on the replica that is ahead.
@@ -144,7 +144,8 @@ func TestRecoverGenerationsAtEveryBatch(t *testing.T) {
 	}
 	var all [3]int
 	want := uint64(max(1, *seeds/10))
-	// Whether Badger has finished a table at a crash is a matter of timing.
+	// Whether Badger has finished a table when the crash happens depends on
+	// timing, so further seeds may be needed.
 	for seed := uint64(0); seed < want || seed < want+8 && slices.Contains(all[:], 0); seed++ {
 		r := &generationsRun{t: t, base: t.TempDir()}
 		r.other(seed + 1000)

@@ -158,15 +158,16 @@ func TestPinnedStateSurvivesCompaction(t *testing.T) {
 	}
 }
 
-// A later release may have keys that this one would lose. Its snapshot stops
-// the shard, at the next start too; an incomplete one fails the machine.
+// A later release may have keys that this one would lose. A snapshot with such
+// keys stops the shard, also at the next start. An incomplete snapshot makes
+// the machine fail.
 func TestUnknownClassesAreNotInstalled(t *testing.T) {
 	for class, want := range map[string]error{"\x01new": journal.ErrUnsupported, "": journal.ErrDamaged} {
 		st := openStore(t, filepath.Join(t.TempDir(), "store"), store.Options{})
 		m := openMachine(t, st, 0, eventlog.Options{})
 		src := &rows{keys: []string{class}}
 		if class == "" {
-			src.keys = nil // not even an applied record
+			src.keys = nil // no rows, not even an applied record
 		}
 		data, err := io.ReadAll(statefile.NewWriter(statefile.Header{Shard: 3, Index: 9, Term: 2}, src))
 		if err != nil {

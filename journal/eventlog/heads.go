@@ -16,29 +16,32 @@ type entityRow struct {
 	exists bool
 	store.Head
 
-	// While an entry is being checked: the state after its records so far.
-	// Valid if checkedBy is the number of that entry.
+	// While an entry is being checked, these fields hold the state after the
+	// entry's records that were checked so far. They are valid if checkedBy is the
+	// number of that entry.
 	checkedBy uint64
 	seq       journal.Sequence
 	hash      journal.Hash
 	run       store.HeadRun
 
-	// The memtable: first..last are in no flushed batch, pending..last in no
-	// batch at all. base is the position of the record before first, before
-	// that of the record before pending.
+	// The entity's records in the memtable: first..last are in no flushed batch,
+	// and pending..last are in no batch at all. base is the position of the record
+	// that precedes first, and before is the position of the record that precedes
+	// pending.
 	first, last, pending *history.Record
 	base, before         journal.Position
-	snaps                *snapshots // nil if none are on their way to the store
+	snaps                *snapshots // snapshots on their way to the store; nil if there are none
 	listed               bool       // in Machine.dirty
 	flying               bool       // in the batch in flight
-	cut                  bool       // Cut has changed since the last batch
+	cut                  bool       // Head.Cut has changed since the last batch
 
-	// The row as included in the shard's checksums; valid if summed.
+	// row is the hash of the row as included in the shard's checksums. It is valid
+	// if summed is true.
 	row    store.RowHash
 	summed bool
 
-	slot int  // index in the clock
-	used bool // since the hand passed
+	slot int  // index in rowClock
+	used bool // used since the clock's hand last passed
 }
 
 // timers returns the entity as the timer stage sees it.
@@ -139,7 +142,7 @@ func (m *Machine) evictRows() {
 	m.clock.shrink(func(h *entityRow) { delete(h.shard.heads, h.key) })
 }
 
-// checksums maintains the knowledge about rows as they change.
+// checksums keeps the checksums of rows up to date as rows change.
 type checksums struct {
 	rows.Writer
 	stale []staleRow // scratch

@@ -164,7 +164,7 @@ func (m *Machine) checkImportedRecord(sh *shard, data []byte) error {
 	}
 	var cut *store.Cut
 	if v.Expected > 0 && h.seq == 0 && m.countImportedRecords(h) == 0 {
-		// Earlier records had been truncated where the entity was exported.
+		// The exporting cluster had truncated the entity's earlier records.
 		cut = &store.Cut{Sequence: v.Expected, Hash: v.Prev}
 		h.seq, h.hash = v.Expected, v.Prev
 	}
@@ -264,7 +264,7 @@ func (m *Machine) checkImportedEnd(sh *shard, data []byte) error {
 // entry so far.
 func (m *Machine) countImportedRecords(h *entityRow) uint64 {
 	n := h.Records
-	for i := len(m.checked) - 1; i >= 0 && m.checked[i].head == h; i-- { // they are contiguous
+	for i := len(m.checked) - 1; i >= 0 && m.checked[i].head == h; i-- { // an entity's records are contiguous
 		n++
 	}
 	return n

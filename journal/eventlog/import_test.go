@@ -188,8 +188,8 @@ func TestImportReproducesExport(t *testing.T) {
 	}
 }
 
-// A shard accepts an import only from the beginning, in order and completely,
-// and nothing else meanwhile.
+// A shard accepts the chunks of an import only in order and from the first one,
+// and accepts nothing else until the import is complete.
 func TestImportRejectsOutOfOrderChunks(t *testing.T) {
 	src := newSource(1, 1, 12)
 	from := openStore(t, filepath.Join(t.TempDir(), "from"), smallStore)
@@ -266,8 +266,9 @@ func TestImportRejectsOutOfOrderChunks(t *testing.T) {
 	}
 }
 
-// An invalid message or dead letter in a file is rejected and stops no shard:
-// archives are checked for damage, not for the meaning of their contents.
+// An invalid message or dead letter in an archive is rejected and stops no
+// shard, because reading an archive checks for damage but not for valid
+// contents.
 func TestInvalidImportedMessagesAreRejected(t *testing.T) {
 	for _, kind := range []journal.PartKind{journal.PartMessage, journal.PartDeadLetter} {
 		data := journal.AppendTransfer(nil, &journal.Transfer{Entity: sharding.EntityID{Type: "t", ID: "a"}, Body: []byte("nonsense")})

@@ -20,13 +20,13 @@ import (
 //	             any before started ──▶ abandoned: the next generation has started
 type install struct {
 	statefile.Install
-	shard *shard // whose generation starts from it
+	shard *shard // the shard whose generation starts from the snapshot
 
 	file      io.Closer
 	r         *statefile.Reader
 	mark      []byte // encoded applied record, which is written last
 	applied   store.Applied
-	learner   rows.Learner // what is known about the rows read so far
+	learner   rows.Learner // collects the rows read so far
 	abandoned bool
 	waiting   []journal.Committed
 }
@@ -43,7 +43,7 @@ func (g *background) abandon(in *install) {
 func (in *install) close() {
 	for _, f := range []io.Closer{in.file, in.Stream} {
 		if f != nil {
-			f.Close() // the file was only read
+			f.Close() // the file was only read, so an error does not matter
 		}
 	}
 	in.file, in.Stream, in.r = nil, nil, nil

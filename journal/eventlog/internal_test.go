@@ -15,8 +15,8 @@ import (
 // span is a block of an entity's records i..j, counted from 1.
 type span struct{ from, to int }
 
-// Blocks from several packings, some of which are missing, are read as one
-// history if every record is in one of them, and reported as damage otherwise.
+// Blocks may overlap, and some may be missing. They are read as one history if
+// every record is in one of them; otherwise the read reports damage.
 func TestReadOverlappingPacks(t *testing.T) {
 	entity := sharding.EntityID{Type: "t", ID: "x"}
 	var recs []journal.Record
@@ -110,8 +110,8 @@ func checkSpans(t *testing.T, name string, m *Machine, e sharding.EntityID, recs
 	}
 }
 
-// Rows that wait to be written or are in flight leave memory with the
-// generation of their shard.
+// When a shard's generation ends, its rows leave memory, including rows that
+// wait to be written or are in flight.
 func TestRowsOfEndedGenerationsAreEvicted(t *testing.T) {
 	st, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
 	if err != nil {
@@ -164,8 +164,7 @@ func TestRowsOfEndedGenerationsAreEvicted(t *testing.T) {
 	}
 }
 
-// Executors ask whether an entity is absent, and must not wait while a batch is
-// taken.
+// Executors call IsAbsent, so it must not wait while a batch is taken.
 func TestIsAbsentDoesNotWaitForBatch(t *testing.T) {
 	st, err := store.Open(filepath.Join(t.TempDir(), "store"), store.Options{})
 	if err != nil {

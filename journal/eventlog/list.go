@@ -17,7 +17,7 @@ import (
 var ErrLimit = errors.New("limit must be positive")
 
 // List returns up to limit existing entities of one type in a shard, sorted by
-// id: those whose id starts with idPrefix and is greater than after. It reads a
+// id. Their ids start with idPrefix and are greater than after. It reads a
 // consistent snapshot of the store and the memtable.
 func (r *Reader) List(id sharding.ShardID, entityType, idPrefix, after string, limit int) ([]Info, error) {
 	page, err := r.Page(id, PageQuery{Type: entityType, IDPrefix: idPrefix, After: after, Limit: limit, Looks: math.MaxInt})
@@ -138,7 +138,7 @@ func (l *lister) addStored(key []byte, h store.Head) error {
 	return l.add(string(key), h)
 }
 
-// addBefore adds the fresh rows before key, or all of them if key is nil.
+// addBefore adds the fresh rows that precede key, or all of them if key is nil.
 func (l *lister) addBefore(key []byte) error {
 	for len(l.fresh) > 0 && (key == nil || l.fresh[0].key < string(key)) {
 		if err := l.add(l.fresh[0].key, l.fresh[0].Head); err != nil {

@@ -59,7 +59,7 @@ type shard struct {
 	id         sharding.ShardID
 	generation uint32
 	applied    store.Applied
-	flushed    store.Applied // the part of applied that the store has at readAt
+	flushed    store.Applied // the value of applied that the store has at version readAt
 	rows       *rows.Known
 	digests    checksumHistory
 	stopped    *StoppedError
@@ -117,10 +117,11 @@ func OpenOn(st kv.Store, watermark uint64, opts Options) (*Machine, error) {
 }
 
 // SetRecoveryTargets takes the last index of each shard's log and prepares the
-// store for the entries after the watermark: remains of later batches after a
-// crash are rolled back, so that the entries are checked against the same state
-// as the first time. If the store has applied entries that are not in a log,
-// that log has lost acknowledged entries, which is damage.
+// store for the entries after the watermark. It rolls back what a crash left of
+// later batches, so that the entries are checked against the same state as the
+// first time. If the store has applied entries that are missing from a log,
+// that log has lost acknowledged entries, and SetRecoveryTargets reports
+// damage.
 func (m *Machine) SetRecoveryTargets(last map[sharding.ShardID]uint64) error {
 	if m.started {
 		return nil

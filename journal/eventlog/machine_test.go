@@ -63,8 +63,8 @@ func apply1(m *eventlog.Machine, id sharding.ShardID, c journal.Committed) event
 	return m.Apply(id, []journal.Committed{c})[0]
 }
 
-// The Machine returns what the model does, wherever flushes happen and however
-// few rows it may keep in memory.
+// The Machine returns the same results as the model, no matter when flushes
+// happen and how few rows may stay in memory.
 func TestMachineAgreesWithModel(t *testing.T) {
 	seeds := uint64(*seeds)
 	if testing.Short() {

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Everything that is not flushed is read completely, however much it is: all
-// messages of a shard and all its dead letters.
+// Reads return all unflushed messages and dead letters of a shard, however many
+// there are.
 func TestReadsReturnAllUnflushedMessages(t *testing.T) {
 	const records, each = 6, 1000
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
@@ -65,8 +65,8 @@ func TestReadsReturnAllUnflushedMessages(t *testing.T) {
 }
 
 // A reader that resumes after a message, or stops at one, gets an error if the
-// store hides another message of the same entry. It would otherwise be skipped
-// and block its channel forever.
+// store hides another message of the same entry. Otherwise the hidden message
+// would be skipped and block its channel forever.
 func TestHiddenMessagesAreDamage(t *testing.T) {
 	const each = 5
 	for behind := range each {
@@ -89,7 +89,7 @@ func TestHiddenMessagesAreDamage(t *testing.T) {
 			if err := a.m.Outbox(t.Context(), 1, journal.ItemID{}, func(m *journal.Message) error { ids = append(ids, m.ID); return nil }); err != nil {
 				t.Fatal(err)
 			}
-			begin := each + behind // of the second entry
+			begin := each + behind // index of a message of the second entry
 			after := ids[begin-1]
 			read := func(m *eventlog.Machine, stop int) (got []journal.ItemID, err error) {
 				err = m.Outbox(t.Context(), 1, after, func(m *journal.Message) error {

@@ -172,8 +172,8 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 	return nil
 }
 
-// addMessages makes a record send messages, or adds a message or a dead letter
-// as its cause.
+// addMessages makes a record send messages, or makes a message or a dead letter
+// the cause of the record.
 func (s *source) addMessages(r *journal.Record, sh *modelShard, taken map[modelPair]uint64) {
 	switch made := r.Section(journal.SectionSource) != nil; {
 	case made:
@@ -226,7 +226,7 @@ func (s *source) addMessages(r *journal.Record, sh *modelShard, taken map[modelP
 	}
 }
 
-// token draws the token of a message: none for every second.
+// token draws the token of a message. Half of the messages have none.
 func (s *source) token() []byte {
 	if s.rng.IntN(2) == 0 {
 		return nil

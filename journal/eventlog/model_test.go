@@ -43,12 +43,12 @@ type modelShard struct {
 	clock    int64
 	revision uint64
 	entities map[sharding.EntityID]*modelEntity
-	rows     []string // event order, as text
+	rows     []string // the event order, as text
 	rowIndex []uint64
 	rowAt    []journal.Position
 	rowMark  []uint32 // chain fingerprints
 	messages modelMessages
-	changes  int // timer changes of the current entry
+	changes  int // number of timer changes in the current entry
 }
 
 type modelEntity struct {
@@ -56,13 +56,13 @@ type modelEntity struct {
 	hash    journal.Hash
 	deleted bool
 	stopped bool
-	run     *journal.RunStatus // nil if it is not a run
-	began   int64              // of the run
+	run     *journal.RunStatus // nil if the entity is not a run
+	began   int64              // when the run began
 	cut     int                // number of truncated records
 	snaps   []journal.Snapshot
 	timers  map[string]journal.Timer
-	lives   modelLives       // used while an entry is judged
-	left    int              // timers of earlier lives that are not deleted yet
+	lives   modelLives       // used while an entry is checked
+	left    int              // timers of earlier incarnations that are not deleted yet
 	cutTo   journal.Sequence // records before it are to be truncated
 	records [][]byte
 	at      []journal.Position
@@ -78,9 +78,9 @@ func (t *model) shard(id sharding.ShardID) *modelShard {
 	return t.shards[id]
 }
 
-// apply applies an entry and returns the error that its apply result must wrap;
-// nil for success. Like Machine, it then does a part of the deletions that
-// earlier entries have left.
+// apply applies an entry and returns the error that its apply result must wrap,
+// or nil for success. Like Machine, it then does some of the deletions that
+// earlier entries have deferred.
 func (t *model) apply(id sharding.ShardID, c journal.Committed) error {
 	sh := t.shard(id)
 	sh.changes = 0
@@ -247,7 +247,7 @@ func (t *modelEntity) changeRun(r *journal.Record) {
 }
 
 // fires reports whether the timer that caused a record was set before the
-// entry. It returns true for other records.
+// entry. It returns true for records that no timer caused.
 func (l *modelLives) fires(t *modelEntity, r *journal.Record) bool {
 	data := r.Section(journal.SectionSource)
 	if data == nil || data[0] != journal.SourceTimer {
@@ -308,11 +308,11 @@ func (t *modelEntity) changeTimers(r *journal.Record, paced bool) (changes int) 
 	return changes
 }
 
-// modelLives determines whether a deletion leaves an entity's timers to later
-// entries because there are too many.
+// modelLives counts timers, to determine whether a deletion must leave an
+// entity's timers to later entries because there are too many.
 type modelLives struct {
-	before int // timers of this life before the entry
-	said   int // timer changes of this life in the entry
+	before int // timers of this incarnation before the entry
+	said   int // timer changes of this incarnation in the entry
 	ended  bool
 }
 
@@ -361,8 +361,8 @@ func (sh *modelShard) snapshot(body []byte, paced bool) error {
 	return nil
 }
 
-// retain truncates records that nothing needs. It keeps the idempotency window
-// of the oldest kept snapshot, and the last events.
+// retain truncates records. It keeps the idempotency window of the oldest kept
+// snapshot, and the last events.
 func (t *modelEntity) retain(retain uint64) {
 	if retain == 0 {
 		return
@@ -594,9 +594,9 @@ func checkRuns(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *model
 	}
 }
 
-// checkRecent compares the records that a load without a snapshot reads: all,
-// or of an entity that never had an event a tail with enough commands or bytes
-// of replies.
+// checkRecent compares the records that a load without a snapshot reads. It
+// reads all records, except that for an entity that never had an event it reads
+// a tail with enough commands or bytes of replies.
 func checkRecent(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *modelEntity, commands, replyBytes int) {
 	t.Helper()
 	if want.gone() > 0 {
@@ -625,8 +625,8 @@ func checkRecent(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shard
 	}
 }
 
-// recentSkips counts the reads that skipped records, so that the model shows
-// that it has entities without events.
+// recentSkips counts the reads that skipped records, so that a test can check
+// that the model has entities without events.
 var recentSkips atomic.Int64
 
 func checkList(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {

@@ -20,12 +20,12 @@ type Metadata interface {
 	// shard 0 at the command: it wraps journal.ErrUnsupported if the command
 	// was written by a later release.
 	Apply(index uint64, body []byte) (writes []KV, result []byte, err error)
-	// Replace replaces the whole state by the pairs passed to put, as of the
-	// log index. It is called before the first Apply with what the store has,
-	// and later if shard 0 is removed or installed from a snapshot. Readers see
-	// either the old or the new state. The slices must not be retained. After
-	// an error, including one returned by restore, the old state must still be
-	// in place.
+	// Replace replaces the whole state by the pairs passed to put, as of the log
+	// index. It is called before the first Apply with what the store has, and
+	// later if shard 0 is removed or installed from a snapshot. Readers see either
+	// the old or the new state. The slices passed to put must not be retained.
+	// After an error, including one returned by restore, the old state must still
+	// be in place.
 	Replace(index uint64, restore func(put func(key, value []byte) error) error) error
 }
 
@@ -58,7 +58,8 @@ type Options struct {
 	// differs from this replica's own. It must not block.
 	Differs func(Difference)
 	// Seed is the key of the hashes that identify stored rows. It can be any
-	// number unknown to those who choose entity names.
+	// number that clients do not know, because a client that knows it could choose
+	// entity names that collide.
 	Seed uint64
 	// Logger receives messages for operators. By default they are discarded.
 	Logger *slog.Logger

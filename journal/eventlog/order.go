@@ -40,8 +40,8 @@ func (p OrderPlace) isAppliedAt(index uint64) bool {
 type OrderRange struct {
 	// From is the place to start at; all rows of its entry are read.
 	From OrderPlace
-	// Fingerprint is that of the last row before From, or of the zero Hash if
-	// there is none; 0 if unknown.
+	// Fingerprint is the fingerprint of the last row before From, or that of the
+	// zero Hash if there is no such row. It is 0 if unknown.
 	Fingerprint uint32
 	// UpTo is the last index to read.
 	UpTo uint64
@@ -154,10 +154,10 @@ func (o *orderSnapshot) fingerprintBefore(p OrderPlace) (uint32, error) {
 }
 
 // ReadOrder calls fn with the order row of each record that has events, in
-// shard order, for the entries after index after. It returns the index up to
-// which it has read, the cursor for the next call. The row is only valid during
-// the call. It reads a consistent snapshot of the store and the memtable; a gap
-// is journal.ErrDamaged.
+// shard order, starting with the entry that follows the index in after. It
+// returns the index up to which it has read, which is the value of after for
+// the next call. The row is only valid during the call. It reads a consistent
+// snapshot of the store and the memtable; a gap is journal.ErrDamaged.
 func (r *Reader) ReadOrder(ctx context.Context, id sharding.ShardID, after uint64,
 	fn func(row *store.OrderRow) error) (upTo uint64, err error) {
 	o, err := r.orderSnapshot(id)
@@ -177,7 +177,7 @@ func (o *orderSnapshot) read(ctx context.Context, after uint64, fn func(row *sto
 		return after, nil
 	}
 	o.seen = after
-	failed := false // by fn
+	failed := false // fn returned an error
 	visit := func(row *store.OrderRow) error {
 		err := ctx.Err()
 		if err == nil {

@@ -42,7 +42,7 @@ func historyOf(t *testing.T, level sharding.ClusterVersion, flushes bool, payloa
 	return m, st
 }
 
-// places returns all places between the rows of that many entries.
+// places returns all places between the rows of the given number of entries.
 func places(entries int) (all []eventlog.OrderPlace) {
 	for index := range uint64(2*entries) + 1 {
 		all = append(all, eventlog.OrderPlace{At: journal.Position{Index: index + 1}})
@@ -66,8 +66,8 @@ func fingerprintAt(t *testing.T, m *eventlog.Machine, p eventlog.OrderPlace) uin
 }
 
 // Two shards have equally many entries and records, and differ from the second
-// entry on. A reader that has reached any place of one is rejected by the other
-// if and only if what is before its place differs.
+// entry on. A reader that has reached a place in one shard is rejected by the
+// other shard if and only if their rows before that place differ.
 func TestReadersOfDifferentHistoryAreRejected(t *testing.T) {
 	for _, flushes := range []bool{false, true} {
 		one, _ := historyOf(t, sharding.MaxVersion, flushes, "1", "2", "3")
@@ -86,8 +86,8 @@ func TestReadersOfDifferentHistoryAreRejected(t *testing.T) {
 	}
 }
 
-// Replicas return equal fingerprints for each place, whether or not they have
-// flushed and whatever they were installed from.
+// Replicas return equal fingerprints for each place, no matter whether they
+// have flushed and from which replica they were installed.
 func TestReplicasReturnEqualFingerprints(t *testing.T) {
 	payloads := []string{"1", "2", "3", "4"}
 	fresh, _ := historyOf(t, sharding.MaxVersion, false, payloads...)

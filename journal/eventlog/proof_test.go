@@ -17,8 +17,8 @@ import (
 
 var contextOf = context.Background()
 
-// An entity row that the store does not find, or returns in an earlier version,
-// is damage. The entity is not taken for a new one.
+// If the store does not find an entity row, or returns an earlier version of
+// it, that is reported as damage. The entity is not mistaken for a new one.
 func TestMissingEntityRowIsDamage(t *testing.T) {
 	e := sharding.EntityID{Type: "t", ID: "a"}
 	key := store.AppendEntityID(store.AppendPrefix(nil, 1, 0, store.ClassEntity), e)
@@ -83,8 +83,8 @@ func TestMissingEntityRowIsDamage(t *testing.T) {
 	}
 }
 
-// Whatever row a store hides or returns in an earlier version, every answer is
-// either right or reports damage, and then the shard stops.
+// If a store hides any row or returns an earlier version of it, every answer is
+// either right or reports damage. After a report of damage the shard stops.
 func TestWrongRowsAreNeverServed(t *testing.T) {
 	classes := []store.Class{
 		store.ClassEntity, store.ClassTimer, store.ClassDue, store.ClassCount, store.ClassInbox, store.ClassOutbox, store.ClassDeadLetter,
@@ -176,9 +176,8 @@ func checkLie(t *testing.T, st *store.Store, at uint64, sh *modelShard, right []
 	}
 }
 
-// Rows that are missing when a store is opened are found then: by the checksums
-// in the applied record or, if it was written by an earlier release, by other
-// counts.
+// Opening a store detects missing rows by the checksums in the applied record
+// or, if an earlier release wrote that record, by other counts.
 func TestMissingRowsAreFoundAtStart(t *testing.T) {
 	for _, class := range []store.Class{
 		store.ClassEntity, store.ClassTimer, store.ClassCount, store.ClassInbox, store.ClassOutbox, store.ClassDeadLetter,
@@ -311,7 +310,7 @@ func TestAuditFindsMissingRows(t *testing.T) {
 			t.Fatal(len(rows), err)
 		}
 		last := string(rows[len(rows)-1].key)
-		for i := range rows { // as many rows, but one of them changed
+		for i := range rows { // the same number of rows, but one of them changed
 			if class != store.ClassDue && !bytes.Equal(rows[i].body, rows[len(rows)-1].body) { // for these only the keys are included
 				l.lies[last] = rows[i].body
 				break

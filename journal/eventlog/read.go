@@ -24,8 +24,8 @@ func (r *Reader) entity(id sharding.ShardID, e sharding.EntityID) (history.Entit
 	return s, s.Rows.NoteDamage(err)
 }
 
-// capture copies the in-memory state of an entity, or what is known about its
-// row.
+// capture copies the in-memory state of an entity or, if its row is not in
+// memory, what is known about the stored row.
 func (r *Reader) capture(id sharding.ShardID, s *history.Entity) (look rows.Lookup, err error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -49,10 +49,10 @@ func (r *Reader) capture(id sharding.ShardID, s *history.Entity) (look rows.Look
 	return look, err
 }
 
-// Head returns the entity's last sequence and the hash chain at that point. A
-// deleted entity does not exist but keeps both, because its next record follows
-// them. It does not wait for applying; it reads the store if the entity is not
-// in memory.
+// Head returns the entity's last sequence and the hash chain at that point. It
+// returns both for a deleted entity too, because the entity's next record
+// continues from them. Head does not wait for applying, and reads the store if
+// the entity's row is not in memory.
 func (r *Reader) Head(id sharding.ShardID, e sharding.EntityID) (seq journal.Sequence, hash journal.Hash, exists bool, err error) {
 	info, err := r.Info(id, e)
 	return info.Sequence, info.Hash, info.exists && !info.Deleted, err
@@ -96,7 +96,8 @@ func (r *Reader) readCached(id sharding.ShardID, info *Info) bool {
 }
 
 // IsAbsent reports whether the entity is known to have never had a record. It
-// neither reads the store nor waits for a batch, so false means nothing.
+// neither reads the store nor waits for a batch, so a result of false proves
+// nothing.
 func (r *Reader) IsAbsent(id sharding.ShardID, e sharding.EntityID) bool {
 	var scratch [512]byte
 	key := store.AppendEntityID(scratch[:0], e)
@@ -144,19 +145,19 @@ func (h History) Read(ctx context.Context, id sharding.ShardID, e sharding.Entit
 	})
 }
 
-// ReadSince reads the records after a snapshot returned by Snapshot: those
-// after the position at which it was made, which continue the chain from its
-// hash. Stands must not be zero.
+// ReadSince reads the records after a snapshot returned by Snapshot, whose
+// Stands must not be zero. These are the records after Stands, and they
+// continue the chain from the snapshot's hash.
 func (h History) ReadSince(ctx context.Context, id sharding.ShardID, e sharding.EntityID, s *journal.Snapshot,
 	fn func(rec *journal.Record, after journal.Hash) error) error {
 	return h.read(ctx, id, e, history.Reading{From: s.Sequence, After: s.Stands, Hash: s.Hash},
 		func(_ journal.Position, rec *journal.Record, after journal.Hash) error { return fn(rec, after) })
 }
 
-// ReadRecent reads all records, or the newest ones of an entity that never had
-// an event: at least the longest tail of commands of clients within these
-// limits, of which age is in nanoseconds. skipped reports that older ones
-// exist.
+// ReadRecent reads all records of an entity that has ever had an event. For
+// other entities it reads only the newest records: at least the longest tail of
+// client commands within the given limits, of which age is in nanoseconds.
+// skipped reports whether older records exist.
 func (h History) ReadRecent(ctx context.Context, id sharding.ShardID, e sharding.EntityID, commands, replyBytes int, age int64,
 	fn func(rec *journal.Record, after journal.Hash) error) (skipped bool, err error) {
 	s, err := h.entity(id, e)

@@ -25,9 +25,9 @@ type Reader struct {
 	mu     sync.RWMutex
 	long   atomic.Bool // the lock is held for work that may take milliseconds
 	shards map[sharding.ShardID]*shard
-	dirty  []*entityRow // with changes that are in no batch yet
+	dirty  []*entityRow // rows with changes that are in no batch yet
 	flight *Batch       // the batch in flight
-	readAt uint64       // version of the store that has everything that has left the memtable
+	readAt uint64       // store version that contains all changes that have left the memtable
 	subs   subscription.Table
 }
 
@@ -38,8 +38,9 @@ func (r *Reader) open(st kv.Store, watermark uint64, opts Options) {
 	r.subs.Max = opts.MaxSubscribers
 }
 
-// lockLong acquires the lock for work on a whole batch, and lets others see that,
-// so that they need not wait. It may only be called by the applying goroutine.
+// lockLong acquires the lock for work on a whole batch. It sets long, so that
+// goroutines that do not want to wait can give up. It may only be called by the
+// applying goroutine.
 func (r *Reader) lockLong() {
 	r.long.Store(true)
 	r.mu.Lock()
@@ -54,9 +55,9 @@ func (r *Reader) unlockLong() {
 // The caller holds the lock or is the applying goroutine.
 func (r *Reader) view() (kv.View, error) { return r.st.ViewAt(r.readAt) }
 
-// Applied returns the shard's applied index and its term. Right after Open they
-// are those of the watermark, which is raft's Config.Applied. A snapshot that
-// is being installed counts as applied.
+// Applied returns the shard's applied index and its term. Right after Open,
+// they are the values at the watermark, which raft needs for Config.Applied. A
+// snapshot that is being installed counts as applied.
 func (r *Reader) Applied(id sharding.ShardID) (index uint64, term sharding.Term) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

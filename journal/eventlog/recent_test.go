@@ -11,7 +11,7 @@ import (
 
 // TestLoadWithoutEventsIsBounded checks that a load of an entity that never had
 // an event reads about as many records as its window can hold, wherever they
-// are stored, and not those that it has had.
+// are stored, and not all records that the entity has ever had.
 func TestLoadWithoutEventsIsBounded(t *testing.T) {
 	const records, wanted, block = 3000, 40, 25
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)

@@ -23,8 +23,9 @@ type logged struct {
 	want  error
 }
 
-// copyStore copies a store that is in use, as a kill would leave it. Files come
-// and go meanwhile, so it repeats until the manifest is stable.
+// copyStore copies a store that is in use, as it would be if the process were
+// killed now. Files come and go while it copies, so it repeats until the
+// manifest is stable.
 func copyStore(t *testing.T, from, to string) {
 	t.Helper()
 	for {
@@ -143,8 +144,8 @@ type journalRun struct {
 	dir      string
 	st       *store.Store
 	m        *eventlog.Machine
-	level    func() sharding.ClusterVersion // nil: the first
-	recorded []uint64                       // watermarks that a cut may have recorded last
+	level    func() sharding.ClusterVersion // nil means Version1
+	recorded []uint64                       // watermarks, each of which cut may have recorded last
 	durable  map[sharding.ShardID]uint64
 }
 
@@ -160,8 +161,8 @@ func (r *journalRun) open(watermark uint64) {
 	r.m, r.recorded, r.durable = m, []uint64{watermark}, make(map[sharding.ShardID]uint64)
 }
 
-// cut calls Durable as the log does before it is truncated. The previous result
-// is recorded by then.
+// cut calls Durable, as the log does before it is truncated. The log has
+// durably recorded the previous result by then.
 func (r *journalRun) cut() {
 	if len(r.recorded) > 1 {
 		r.recorded = r.recorded[1:]
@@ -169,7 +170,7 @@ func (r *journalRun) cut() {
 	r.recorded = append(r.recorded, r.m.Durable(r.durable))
 }
 
-// replay applies the log after what the Machine has.
+// replay applies the log entries that the Machine does not have yet.
 func (r *journalRun) replay(log []logged, rng *rand.Rand) (applied int) {
 	for _, l := range log {
 		if index, _ := r.m.Applied(l.shard); l.entry.Index <= index {
@@ -190,8 +191,8 @@ func (r *journalRun) replay(log []logged, rng *rand.Rand) (applied int) {
 func TestRecoverAtEveryBatch(t *testing.T) {
 	var stats struct{ boundaries, ahead, lagging, again int }
 	want := uint64(max(1, *seeds/4))
-	// Whether Badger has finished a table at a crash is a matter of timing: try
-	// a few more seeds until one had.
+	// Whether Badger has finished a table when the crash happens depends on
+	// timing, so a few more seeds are tried until one had.
 	for seed := uint64(0); seed < want || stats.lagging == 0 && seed < want+8; seed++ {
 		src := newSource(seed+100, 3, 60)
 		base := t.TempDir()
@@ -298,7 +299,8 @@ func logEnds(log []logged) map[sharding.ShardID]uint64 {
 	return ends
 }
 
-// A log that has lost acknowledged entries is damage, every time.
+// A log that has lost acknowledged entries is reported as damage at every
+// start.
 func TestStoreAheadOfItsLogIsDamage(t *testing.T) {
 	src := newSource(5, 1, 10)
 	dir := filepath.Join(t.TempDir(), "store")

@@ -8,11 +8,12 @@ import (
 )
 
 // Truncation of histories. A snapshot may declare that records before it are
-// not retained. What is truncated depends only on the snapshots that the entity
-// keeps, so it is the same on every replica: the records before everything that
-// a load of the oldest kept snapshot reads, including its idempotency window.
-// The entity row then records where the history starts, with the hash chain at
-// that point. Blocks that contain nothing else are deleted with the next batch.
+// not retained. Everything that precedes the records that a load from the
+// oldest kept snapshot reads, including its idempotency window, is truncated.
+// That depends only on the snapshots that the entity keeps, so every replica
+// truncates the same records. The entity row then records where the history
+// starts, with the hash chain at that point. Blocks that contain nothing else
+// are deleted with the next batch.
 
 // truncationBy finds what a snapshot of the entity truncates, given the
 // snapshots that are kept after it. If the entry is paced, it returns only the
@@ -49,8 +50,8 @@ func (h *entityRow) applyTruncation(c *history.Truncation) {
 	h.shard.applied.Bytes -= c.Bytes
 }
 
-// dropRecords deletes blocks that are empty after a truncation. They were in
-// the store before this batch.
+// dropRecords deletes blocks that are empty after a truncation. These blocks
+// were in the store before this batch.
 func (b *Batch) dropRecords(w *rowWrite, st kv.Store) error {
 	if !w.cut {
 		return nil

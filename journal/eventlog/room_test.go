@@ -33,7 +33,7 @@ func TestBatchesWaitForDiskSpace(t *testing.T) {
 	room.Store(true)
 	waitFor(t, "the batch is written", func() bool {
 		select {
-		case timer <- time.Time{}: // the previous one may have found room
+		case timer <- time.Time{}: // the previous check may have found room
 		default:
 		}
 		return a.Flushes() == 1 && a.Backlog() == 0

@@ -69,9 +69,9 @@ func (m *Machine) applySnapshot(sh *shard, body []byte, paced bool) error {
 	return nil
 }
 
-// dropSnapshots removes snapshots, and the position of the latest. The next
-// batch deletes them from the store, which may have an older snapshot of the
-// same sequence even if it does not have this one.
+// dropSnapshots removes snapshots, and the recorded position of the latest one.
+// The next batch deletes them from the store even if they have not reached it,
+// because the store may have an older snapshot of the same sequence.
 func (h *entityRow) dropSnapshots(gone []journal.Sequence) {
 	h.Stands = journal.Position{}
 	if h.snaps == nil {
@@ -109,7 +109,7 @@ func (h *entityRow) markSnapshotsFlushed() {
 	}
 }
 
-// listDirty makes the next batch write the row.
+// listDirty adds the row to those that the next batch writes.
 func (m *Machine) listDirty(h *entityRow) {
 	if !h.listed {
 		h.listed = true
@@ -123,17 +123,17 @@ func (m *Machine) listDirty(h *entityRow) {
 // snapshots are logged and skipped, because the events that they summarize
 // still exist. The caller may keep the result but must not modify it.
 //
-// Only the caller knows which modules' states its module can read. Nothing in a
-// snapshot says so: the state of a different module may load without an error
-// but lose information. That also applies to truncated histories, of which
-// nothing else is left.
+// Only the caller knows which modules' states its module can read. The snapshot
+// does not contain that information, and the state of a different module may
+// load without an error but lose information. That also applies to truncated
+// histories, of which only a snapshot is left.
 func (r *Reader) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.EntityID, use journal.SnapshotUse, below journal.Sequence) (*journal.Snapshot, error) {
 	s, err := r.entity(id, e)
 	if err != nil {
 		return nil, fmt.Errorf("read snapshots in shard %d: %w", id, err)
 	}
 	defer s.View.Close()
-	var last *journal.Snapshot // of last resort
+	var last *journal.Snapshot // snapshot of last resort
 	for i := s.Snapshots.Len() - 1; i >= 0; i-- {
 		seq := s.Snapshots[i]
 		if below != 0 && seq >= below {

@@ -11,7 +11,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// source generates entries that continue a model's state, and some that do not.
+// source generates entries, most of which fit a model's state; the model must
+// reject the others.
 type source struct {
 	rng    *rand.Rand
 	model  *model
@@ -115,9 +116,9 @@ func (s *source) bindings(sh *modelShard, fence sharding.Term) []byte {
 	return b
 }
 
-// snapshot generates an entry with a snapshot of an entity that has events,
-// which may or may not be of its last event. It returns nil if the drawn entity
-// has no events.
+// snapshot generates an entry with a snapshot of an entity that has events. The
+// snapshot may or may not be at the entity's last event. It returns nil if the
+// drawn entity has no events.
 func (s *source) snapshot(sh *modelShard, fence sharding.Term) []byte {
 	e := s.entity()
 	ent := sh.entities[e]
@@ -169,7 +170,7 @@ func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record 
 	return r
 }
 
-// addRun makes some records those of a run. It draws no numbers.
+// addRun adds a run status to some records. It draws no random numbers.
 func addRun(r *journal.Record) {
 	h := r.CommandHash >> 32
 	if h%3 == 0 {
@@ -185,7 +186,8 @@ func addRun(r *journal.Record) {
 	r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionRun, Data: journal.AppendRunStatus(nil, &s)})
 }
 
-// timers makes a record set and cancel timers, or adds a timer as its cause.
+// timers makes a record set and cancel timers, or makes a timer the cause of
+// the record.
 func (s *source) timers(r *journal.Record, cur *modelEntity) {
 	if s.rng.IntN(3) > 0 {
 		return

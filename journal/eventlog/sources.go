@@ -40,7 +40,7 @@ func (t timerSets) Timers(id sharding.ShardID, alone bool) (*timers.Set, error) 
 	case sh == nil || sh.isImporting():
 		return nil, nil
 	case sh.installing != nil:
-		return nil, ErrInstalling // the store has only some of the rows
+		return nil, ErrInstalling // the store has only some rows of the snapshot
 	default:
 		return sh.timers, nil
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// One operation is the opening of a Machine on a store of up to 200,000
-// entities in 64 shards, whose heads are read.
+// One operation opens a Machine on a store of up to 200,000 entities in 64
+// shards, which reads all entity rows.
 func BenchmarkOpen(b *testing.B) {
 	const entities = 200_000
 	st := openStore(b, filepath.Join(b.TempDir(), "store"), store.Options{})

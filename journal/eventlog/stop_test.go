@@ -82,7 +82,7 @@ func TestUnreadableEntryStopsTheShard(t *testing.T) {
 }
 
 // An entity row that the store cannot read stops the shard; the entity is not
-// taken for a new one.
+// mistaken for a new one.
 func TestUnreadableEntityRowStopsShard(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
@@ -103,8 +103,8 @@ func TestUnreadableEntityRowStopsShard(t *testing.T) {
 	}
 }
 
-// A row that exists although none was written is ignored and not even read: the
-// entity is new, and its first record overwrites the row.
+// If the store has a row that no batch wrote, the row is ignored and not even
+// read. The entity is new, and its first record overwrites the row.
 func TestStrayEntityRowIsIgnored(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})

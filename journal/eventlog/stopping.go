@@ -14,12 +14,13 @@ import (
 // snapshot, starts fresh.
 type Stopped struct {
 	Shard      sharding.ShardID
-	Generation uint32 // the stopped generation
+	Generation uint32 // the generation that has stopped
 	Err        *StoppedError
 }
 
-// Reason returns the consequence for the replica: if the cause is an entry
-// unknown to this release, its log is still intact; everything else is damage.
+// Reason returns StopUnsupported if this release does not know an entry,
+// because the replica's log is then still intact. For every other cause it
+// returns StopDamaged.
 func (s Stopped) Reason() sharding.StopReason { return ReasonOf(s.Err) }
 
 // ReasonOf returns the reason for an error of Machine.StopError.
@@ -97,9 +98,9 @@ func (sh *shard) readError() error {
 // Stop stops a shard on this node after all entries passed to Apply before. Its
 // replica steps aside and is replaced if other nodes have the shard. It is
 // called from any goroutine that finds damage in the shard's data. If cause
-// wraps journal.ErrUnsupported, this release cannot read data that is intact;
-// otherwise the data is damaged. Repeated calls do no harm. It blocks while the
-// queue is full, and does nothing after the Applier has ended.
+// wraps journal.ErrUnsupported, the data is intact but this release cannot read
+// it; otherwise the data is damaged. Stop may be called repeatedly. It blocks
+// while the queue is full, and does nothing after the Applier has ended.
 func (a *Applier) Stop(shard sharding.ShardID, cause error) {
 	a.enqueue(queuedWork{do: func() { a.m.Stop(shard, cause) }})
 }

@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// suspects are shards in whose data a reader has found damage, until the
-// applying goroutine stops them.
+// suspects are the shards in whose data a reader has found damage and that the
+// applying goroutine has not stopped yet.
 type suspects struct {
 	mu  sync.Mutex
 	all []suspect
 	any atomic.Bool
-	met chan struct{} // one slot: there are suspects
+	met chan struct{} // one slot; signals that there are suspects
 }
 
 // suspect is a shard with the damage that was found.
@@ -43,7 +43,7 @@ func (s *suspects) take() []suspect {
 	return all
 }
 
-// noteDamage requests that the shard is stopped if err is damage, and returns
+// If err is damage, noteDamage requests that the shard is stopped. It returns
 // err. sh may be nil.
 func (sh *shard) noteDamage(err error) error {
 	if sh == nil {

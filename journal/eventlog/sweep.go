@@ -31,18 +31,19 @@ type background struct {
 	reading []*install
 	garbage []garbage
 	pieces  []piece
-	bytes   int64      // of pieces
+	bytes   int64      // size of pieces
 	ending  []*install // read completely, with the last part still in pieces
-	landed  []*install // in the store
-	// ended: a generation has ended, and the next batch must account for its
-	// changes in flight, even if it contains nothing else.
+	landed  []*install // completely in the store, but not current yet
+	// ended means that a generation has ended. The next batch must then account
+	// for that generation's changes in flight, even if it contains nothing else.
 	ended   bool
 	waiting atomic.Int64
 }
 
 // garbage is a generation that is no longer read. Its keys, starting at next,
-// are deleted once version after is in the store: a batch that was in flight
-// when the generation ended has written to it with an earlier version.
+// are deleted once version after is in the store, because a batch that was in
+// flight when the generation ended writes to the generation at an earlier
+// version.
 type garbage struct {
 	shard      sharding.ShardID
 	generation uint32
@@ -50,7 +51,8 @@ type garbage struct {
 	next       []byte
 }
 
-// piece is a pair of a generation, a chunk of pairs, or a key to delete.
+// piece is a key-value pair of a generation, a chunk of such pairs, or a key to
+// delete.
 type piece struct {
 	shard      sharding.ShardID
 	generation uint32

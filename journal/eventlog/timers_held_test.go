@@ -83,8 +83,8 @@ func (a *alarms) want(rows int, names ...string) {
 	}
 }
 
-// An entity's first timers are in its row and the others have rows of their
-// own, and each is found wherever it is, from memory and from the store.
+// An entity's first timers are in its row, and the others have rows of their
+// own. Reads find timers in both places, in memory and in the store.
 func TestEntityRowsHoldFirstTimers(t *testing.T) {
 	for _, often := range []bool{false, true} { // flushed in between
 		t.Run(fmt.Sprintf("flushed=%v", often), func(t *testing.T) {
@@ -139,8 +139,8 @@ func TestEntityRowsHoldFirstTimers(t *testing.T) {
 	}
 }
 
-// A timer that is set during a read, and is due before all timers found, is
-// found by the next read.
+// If a timer is set during a read and is due before all timers that the read
+// found, the next read finds it.
 func TestTimerSetDuringReadIsFoundLater(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
@@ -157,7 +157,7 @@ func TestTimerSetDuringReadIsFoundLater(t *testing.T) {
 	if due, _, err := a.m.DueTimers(t.Context(), 1, 1000, 10, meanwhile); err != nil || len(due) != 1 {
 		t.Fatalf("%d timers are due, want the first: %v", len(due), err)
 	}
-	flush(t, a.m, st) // so that only the store can have it
+	flush(t, a.m, st) // so that the timer can be only in the store
 	if due, _, err := a.m.DueTimers(t.Context(), 1, 1000, 10, nil); err != nil || len(due) != 2 {
 		t.Fatalf("%d timers are due, want both: %v", len(due), err)
 	}

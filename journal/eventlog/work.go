@@ -8,18 +8,19 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Deferred work. An entry must be applied quickly, because all shards of
-// the node wait meanwhile. Work that may be slow is deferred: the entity row
+// Deferred work. An entry must be applied quickly, because all shards of the
+// node wait meanwhile. Work that may be slow is deferred: the entity row
 // records how many timers of earlier incarnations are left to remove, and up to
 // which event the history is to be truncated. Each later entry of the shard,
 // whatever its kind, then does a slice of this work for the first such entity
-// in key order. Entity rows are identical on all replicas after each entry, so
-// the slices are too, and so are the checksums of the rows. If a shard is idle,
-// its leader writes entries that do nothing else, journal.EntryWork.
+// in key order. Entity rows are identical on all replicas after each entry.
+// Therefore the slices and the checksums of the rows are identical too. If a
+// shard is idle, its leader writes entries that do nothing else,
+// journal.EntryWork.
 //
-// Rejected: removing rows in the background of each replica. Then the checksums
-// of replicas could not be compared, and snapshots from a slow replica would
-// contain rows that others no longer have.
+// Rejected: letting each replica remove rows in the background. The checksums
+// of replicas could then not be compared, and snapshots from a slow replica
+// would contain rows that others no longer have.
 const (
 	// workTimers is the number of timers that one entry removes, plus one for
 	// each timer change in the entry. So the remaining work never exceeds the
@@ -65,7 +66,6 @@ func (m *Machine) work(sh *shard, key string, owed *rows.Owed, changes int) erro
 	return m.truncate(sh, h, e)
 }
 
-// lockForChange acquires the lock for a change.
 func (m *Machine) lockForChange() (unlock func()) {
 	m.lockLong()
 	return m.unlockLong

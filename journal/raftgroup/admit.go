@@ -37,7 +37,8 @@ func (g *group) isPlausibleSender(o *Options, from sharding.NodeID, replica uint
 			return from == "" || node == from
 		}
 	}
-	// A sole voter knows all members: none can have joined without its vote.
+	// A sole voter knows all members, because no replica can have joined without
+	// its vote.
 	return g.isMember(replica) || !g.isSoleVoter() && (o.IsForeign == nil || !o.IsForeign(g.shard, sharding.ReplicaID(replica)))
 }
 
@@ -49,11 +50,11 @@ func (g *group) isPlausible(m *pb.Message) bool {
 	}
 	switch m.GetType() {
 	case pb.MsgHeartbeat:
-		return m.GetCommit() <= last // a leader sends at most the commit index that this log is known to hold
+		return m.GetCommit() <= last // a leader sends a commit index no higher than the last index that it knows this log to have
 	case pb.MsgAppResp:
-		// A replica that led before a crash may receive acknowledgments of
-		// entries that it sent but had not synced, even if it leads again. Raft
-		// skips those of an earlier term.
+		// A replica that led before a crash may receive acknowledgments of entries
+		// that it sent but had not synced, even if it leads again. Raft ignores
+		// acknowledgments of an earlier term.
 		return m.GetReject() || m.GetIndex() <= last || 0 < term && term < g.hard.Term || g.raw.BasicStatus().RaftState != raft.StateLeader
 	case pb.MsgApp:
 		return term < g.hard.Term || g.log.IsConsistent(m, g.hard.Commit)

@@ -33,7 +33,7 @@ func TestForgedMessagesAreRejected(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
 	d.lead(1, 0)
-	d.lead(1, 1) // in a term after the first
+	d.lead(1, 1) // now in a later term than the first
 	d.write(1, "before", 0, 1, 2)
 	for _, n := range d.nodes {
 		n.driver.core.opts.IsForeign = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r > 100 }

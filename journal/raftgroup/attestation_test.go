@@ -7,7 +7,7 @@ import (
 )
 
 // TestNodeAwaitingAttestationDoesNotVote: a node that awaits attestation neither votes nor
-// campaigns, whatever it receives, and does both after its release.
+// campaigns, whatever it receives. It does both after its release.
 func TestNodeAwaitingAttestationDoesNotVote(t *testing.T) {
 	const shards = 4
 	d := newDrill(t, 3, shards)

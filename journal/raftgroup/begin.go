@@ -54,12 +54,12 @@ func (c *Core) begin(g *group) {
 		return
 	}
 	if g.readyWaits {
-		// Input that arrived meanwhile waits for the next turn.
+		// Input that arrived during the turn waits for the next turn.
 		c.markDirty(g)
 	} else {
 		if g.stopped != sharding.NotStopped && (g.leader || g.lead == g.replica) {
-			// A stopped leader reports that it no longer leads, regardless of
-			// what raft still has to hand over.
+			// A stopped leader reports that it no longer leads, even if raft has not
+			// finished the transfer of its leadership.
 			c.observe(g, &raft.SoftState{Lead: g.replica, RaftState: raft.StateLeader})
 		}
 		if g.campaign && !c.awaitingRelease && !c.opts.isHeld(g.shard) && g.raw.BasicStatus().RaftState == raft.StateFollower {
@@ -69,7 +69,7 @@ func (c *Core) begin(g *group) {
 		c.flushReads(g)
 	}
 	if g.rewrite {
-		g.rewrite = false // one section, so one record: replaying only the first part would truncate the rest
+		g.rewrite = false // in one section, and so in one record, because replaying only the first part would truncate the rest
 		c.records.add(g, wire.Section{Shard: uint32(g.shard), Replica: g.replica, First: g.log.TruncatedIndex() + 1, Ents: g.log.All()})
 	}
 	readyWaits := g.readyWaits
@@ -88,8 +88,9 @@ func (c *Core) begin(g *group) {
 		return
 	}
 	if has && g.ready.MustSync || g.confUnwritten {
-		// The membership decides which replicas this one listens to and
-		// answers, so it must be on disk before any message depends on it.
+		// This replica accepts messages from, and responds to, only the members in
+		// its membership. The membership must therefore be on disk before any message
+		// depends on it.
 		c.turn.MustSync = c.turn.MustSync || g.confUnwritten
 		var ents []*pb.Entry
 		if has {
@@ -114,11 +115,11 @@ func (c *Core) processReady(g *group) {
 		if !wire.IsCarried(m.GetType()) {
 			continue
 		}
-		// A leader may send entries before it has stored them itself, but not
-		// under a membership that a crash could make it forget: a replica that
-		// is no voter under the old membership could then hold more of the log
-		// than the leader, and the leader would need its vote. All other
-		// messages depend on what this replica has on disk.
+		// A leader may send entries before it has stored them itself, but not under a
+		// membership that it could lose in a crash. After the crash, a replica that
+		// is no voter under the old membership could have more of the log than the
+		// leader, which would need that replica's vote. All other messages depend on
+		// what this replica has on disk.
 		early := !promised && !g.confUnwritten && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
 		if early {
 			c.turn.Early = c.mail.post(c.turn.Early, g, m)
@@ -128,14 +129,13 @@ func (c *Core) processReady(g *group) {
 	}
 }
 
-// msgProp is shared by messages, which hold a pointer to it. It is never
-// written.
+// msgProp is the message type that proposals point to. It is never modified.
 var msgProp = pb.MsgProp
 
-// flushProposals steps the acceptable proposals into raft and reports the
-// others as dropped. An entry enters a log only in the term it was proposed
-// for: raft rejects it if the leadership that was last reported is over, and a
-// later leadership begins with a vote that is written first.
+// flushProposals steps the valid proposals into raft and reports the others as
+// dropped. An entry enters the log only in the term for which it was proposed:
+// raft rejects it if the last reported leadership is over, and a later
+// leadership cannot begin before its vote was written.
 func (c *Core) flushProposals(g *group) {
 	if len(g.proposals) == 0 || g.isTransferring() {
 		return
@@ -171,9 +171,9 @@ func (c *Core) flushProposals(g *group) {
 }
 
 // isTransferring reports whether this replica, the leader, is transferring its
-// leadership. Raft would drop each proposal made meanwhile, although earlier
-// ones still have an unknown outcome. Proposals therefore wait until the new
-// leader is known or raft gives up the transfer after an election timeout.
+// leadership. Raft would drop proposals made during the transfer, while the
+// outcome of earlier ones is still unknown. Proposals therefore wait until the
+// new leader is known or raft aborts the transfer after an election timeout.
 func (g *group) isTransferring() bool {
 	if g.transferPending {
 		s := g.raw.BasicStatus()

@@ -62,7 +62,7 @@ func (p port) Send(to sharding.NodeID, frame []byte) {
 	}
 	select {
 	case p.net.loops[to] <- delivery{p.from, frame}:
-	default: // queue full: the frame is lost
+	default: // the queue is full: the frame is lost
 	}
 }
 
@@ -195,8 +195,8 @@ func replicaOf(s sharding.ShardID, node int) sharding.ReplicaID {
 	return sharding.ReplicaID(int(s)*10 + node)
 }
 
-// leader waits until one of the nodes leads the shard and has applied its
-// term's first entry.
+// leader waits until one of the nodes leads the shard and has applied the first
+// entry of its term.
 func (c *cluster) leader(s sharding.ShardID, among ...int) (at *member, term sharding.Term) {
 	c.t.Helper()
 	eventually(c.t, "a leader", func() bool {
@@ -380,7 +380,7 @@ func TestGroupGrowsFromOneToThreeMembers(t *testing.T) {
 	})
 	change(Change{AddVoters: []sharding.ReplicaID{11, 12}}, func(s Status) bool { return len(s.Voters) == 3 && len(s.Outgoing) == 0 })
 	c.write(1, "three", 0, 1, 2)
-	for _, m := range c.nodes { // each in turn, with the others serving
+	for _, m := range c.nodes { // one node after the other, while the others serve
 		others := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return c.nodes[i] == m })
 		m.end(m.crash)
 		c.write(1, "without "+string(m.id), others...)
@@ -416,7 +416,7 @@ func TestCloseFailsWaitingReads(t *testing.T) {
 	}
 	sink := m.sink
 	c.stop()
-	// The read failed when the leader was isolated, or by the close.
+	// The read fails when the leader loses its quorum or when the loop is closed.
 	if r, ok := sink.read(5); !ok || !errors.Is(r.Err, ErrStopped) && !errors.Is(r.Err, ErrNotLeader) {
 		t.Errorf("the read was answered %v with %+v", ok, r)
 	}
@@ -448,8 +448,8 @@ func TestMessagesToEarlierReplicasAreDropped(t *testing.T) {
 	c.stop()
 }
 
-// TestLoopPutsIdleGroupsToSleep: the loop's own clock puts idle groups to sleep, and
-// its counters show it.
+// TestLoopPutsIdleGroupsToSleep: the loop's own clock puts idle groups to
+// sleep, and the counters show that they sleep.
 func TestLoopPutsIdleGroupsToSleep(t *testing.T) {
 	c := newCluster(t)
 	c.create([]sharding.ReplicaID{0, 1, 2}, 1, 2, 3)

@@ -50,7 +50,7 @@ type Core struct {
 	dirty  []*group
 	spare  []*group // the other buffer of dirty
 
-	now       uint64 // ticks
+	now       uint64 // number of ticks so far
 	nodes     *nodes.Table
 	elections *election.List
 	transfers transfers
@@ -58,7 +58,7 @@ type Core struct {
 	// unlocated groups have a voter whose node is unknown.
 	unlocated []*group
 	stats     Counters
-	leading   int // groups that lead
+	leading   int // number of groups that lead
 
 	// former records the shards whose replica was removed from this node.
 	former  wire.Former
@@ -67,7 +67,7 @@ type Core struct {
 	// awaitingRelease means that no group votes, campaigns or responds yet.
 	awaitingRelease bool
 
-	context uint64 // of the last ReadIndex round
+	context uint64 // context of the last ReadIndex round
 
 	turn    Turn
 	readied []*group // groups with a ready in this turn
@@ -80,7 +80,7 @@ type Core struct {
 type Turn struct {
 	// Early messages may be sent before the sync.
 	Early []Envelope
-	// MustSync says that the records must be durable before Finish.
+	// MustSync means that the records must be durable before Finish.
 	MustSync bool
 	// Leaders and Quorums are reported before Applied; Dropped and Reads after
 	// it.
@@ -190,7 +190,7 @@ func (c *Core) remove(g *group) {
 		c.leading--
 	}
 	g.removed = true
-	c.opts.release(g.shard) // the mark must not apply to the shard's next replica
+	c.opts.release(g.shard) // the hold must not apply to the shard's next replica
 	g.log.DropCatchUp()
 	c.clocks.stop(g)
 	delete(c.groups, g.shard)
@@ -336,9 +336,9 @@ func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 	}
 	c.clocks.wakeForMessage(g, m.Raft)
 	if m.Raft.GetType() == pb.MsgAppResp && m.Raft.GetTerm() == g.term && m.Raft.GetIndex() == 0 && !m.Raft.GetReject() {
-		// The sender acknowledged this term to the leader of an earlier term.
-		// The current leader would read index 0 as the state of an empty log,
-		// and, if it has truncated entry 1, would send a snapshot.
+		// The sender answers the leader of an earlier term with the current term. The
+		// current leader would take index 0 for the state of an empty log and, if it
+		// has truncated entry 1, would send a snapshot.
 		return
 	}
 	if isOutdated(g, m.Raft) {
@@ -366,7 +366,7 @@ func (c *Core) Propose(shard sharding.ShardID, fence sharding.Term, number uint6
 	return nil
 }
 
-// ReadIndex requests a confirmation of this replica's leadership.
+// ReadIndex requests a confirmation that this replica still leads the shard.
 func (c *Core) ReadIndex(shard sharding.ShardID, token uint64) error {
 	g := c.groups[shard]
 	if g == nil {

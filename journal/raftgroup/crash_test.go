@@ -84,8 +84,8 @@ func (n *lonely) work() error {
 }
 
 // TestAppliedEntriesSurvivePowerCutAtEveryWrite cuts the power at each disk operation in turn.
-// Everything applied, and therefore acknowledged, is there after the restart in
-// the same order.
+// Everything that was applied, and so may have been acknowledged, is in the log after the
+// restart, in the same order.
 func TestAppliedEntriesSurvivePowerCutAtEveryWrite(t *testing.T) {
 	cuts := 0
 	for at := 0; ; at++ {
@@ -151,7 +151,7 @@ func TestIdleGroupDoesNotPinSegments(t *testing.T) {
 			}
 		}
 		n.machine.flush()
-		n.machine.durable[1] = frozen // also for the flush just recorded
+		n.machine.durable[1] = frozen // also in the flush that was just recorded
 		if err := n.driver.Tick(); err != nil {
 			t.Fatal(err)
 		}

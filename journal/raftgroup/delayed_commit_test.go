@@ -11,8 +11,8 @@ import (
 )
 
 // TestCommitIndexOfBusyGroupIsSentWithEntries: each entry costs one message to
-// each follower and one back instead of two of each. The last commit index is
-// sent with the next tick.
+// each follower and one response, instead of two of each. The last commit index
+// is sent with the next tick.
 func TestCommitIndexOfBusyGroupIsSentWithEntries(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
@@ -155,7 +155,7 @@ func TestDelayedMessagesAreDroppedWithTheirTerm(t *testing.T) {
 		d.settle()
 	}
 	g := n.group(1)
-	g.node() // ends the steady state, whose commit index waits for the next entries
+	g.node() // ends the steady state, in which the commit index waits for the next entries
 	if len(g.delayed.messages) != 2 {
 		t.Fatalf("%d messages are kept back", len(g.delayed.messages))
 	}

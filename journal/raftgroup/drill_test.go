@@ -35,11 +35,11 @@ type drilled struct {
 	sink      *sink
 	inbox     []delivery
 	last      []int // tick at which each other node was last seen alive
-	sent      int   // frames
+	sent      int   // number of frames sent
 	bytes     int
-	probation bool // it starts awaiting attestation
+	probation bool // nodes start awaiting attestation
 	withheld  []sharding.ShardID
-	blind     bool // does not know the nodes of replicas
+	blind     bool // nodes do not know on which nodes replicas live
 	failed    []Failure
 }
 
@@ -160,7 +160,8 @@ func (d *drill) beat() {
 	d.settle()
 }
 
-// hear processes the pings of the other nodes.
+// hear reports the other running nodes as alive, or as suspected if they are
+// silent.
 func (n *drilled) hear() {
 	for i, o := range n.d.nodes {
 		switch {
@@ -226,7 +227,7 @@ func (d *drill) leader(shard int) (at *drilled) {
 	return at
 }
 
-// led reports whether each shard up to last has a leader among the running
+// led reports whether each of the first shards has a leader among the running
 // nodes.
 func (d *drill) led(shards int) bool {
 	for s := 1; s <= shards; s++ {

@@ -22,9 +22,9 @@ type Driver struct {
 	core *Core
 
 	durable  map[sharding.ShardID]uint64
-	framed   []*nodes.Node // with a pending frame
+	framed   []*nodes.Node // nodes with a pending frame
 	ticks    int
-	segment  uint64       // of the log's end at the last truncation
+	segment  uint64       // segment of the log's end at the last truncation
 	lastTail wal.Position // the log's end at the last tick
 
 	files *snapdir.Dir // nil without a directory
@@ -58,8 +58,8 @@ func NewDriver(rec *recovery.Recovered, opts Options) (*Driver, error) {
 // Core returns the core, which accepts the inputs.
 func (d *Driver) Core() *Core { return d.core }
 
-// Create creates replicas that never held data, durably: all of them or none.
-// logged reports whether the error comes from the log.
+// Create durably creates replicas that never held data, either all of them or
+// none. logged reports whether the error comes from the log.
 func (d *Driver) Create(configs []GroupConfig) (err error, logged bool) {
 	payload, err := d.core.CreateRecord(configs)
 	if err != nil {
@@ -160,7 +160,7 @@ type notLeader struct{ *sharding.NotLeaderError }
 func (e notLeader) Unwrap() []error { return []error{e.NotLeaderError, ErrNotLeader} }
 
 // Tick advances the clock, truncates the log every TruncateTicks, and syncs the
-// log's mark if nothing was appended since the last tick.
+// log's durable mark if nothing was appended since the last tick.
 func (d *Driver) Tick() error {
 	d.core.Tick()
 	d.sweep()
@@ -200,7 +200,7 @@ func (d *Driver) truncate() error {
 		return err
 	}
 	if _, err := log.Release(d.core.retention.compact(d.core.order, log.Tail(), d.core.markDirty)); err != nil {
-		// The next start frees segments that could not be freed now.
+		// If a segment cannot be freed now, the next start frees it.
 		if errors.Is(err, wal.ErrPoisoned) {
 			return err
 		}
@@ -222,8 +222,8 @@ func (d *Driver) discardInstalled(watermark uint64) {
 	}
 }
 
-// FinalRecord writes any state that is known and not written yet, so that the
-// next start begins where this one ended.
+// FinalRecord writes all state that is not written yet, so that the next start
+// continues where this process ended.
 func (d *Driver) FinalRecord() error {
 	if p := d.core.FinalRecord(); p != nil {
 		if _, err := d.opts.Log.Append(wire.KindTurn, p); err != nil {

@@ -53,16 +53,16 @@ func (g *group) Rank() uint64 {
 
 // Campaign makes this node's replicas of leaderless groups campaign now instead
 // of after the election timeout. Shards that have a leader, or no replica here,
-// are skipped. It gives groups that were created together their leaders at once
-// and on the intended nodes. At any other time it does no more than an election
-// timeout would.
+// are skipped. It is used for groups that were created together, so that they
+// get leaders at once and on the intended nodes. At other times it has the same
+// effect as an election timeout.
 func (c *Core) Campaign(shards []sharding.ShardID) {
 	for _, s := range shards {
 		g := c.groups[s]
 		if g == nil || c.awaitingRelease || c.opts.isHeld(g.shard) || g.lead != 0 || g.stopped != sharding.NotStopped {
 			continue
 		}
-		c.campaign(g) // if it is refused, the replica may not campaign now, and need not
+		c.campaign(g) // if raft rejects this, the replica must not campaign now
 	}
 }
 
@@ -72,9 +72,10 @@ func (l *Loop) Campaign(shards []sharding.ShardID) error {
 	return l.call(func() error { l.core.Campaign(shards); return nil })
 }
 
-// Release lets the groups that Options.AwaitAttestation held back vote, campaign and
-// respond. Their earlier messages were dropped, as a network may do. With
-// shards, it releases only those groups of Options.HeldShards.
+// Release lets the groups that Options.AwaitAttestation held back vote,
+// campaign and respond. Messages to them were dropped until now, which raft
+// tolerates. If shards are given, only those groups of Options.HeldShards are
+// released.
 func (c *Core) Release(shards ...sharding.ShardID) {
 	c.opts.release(shards...)
 	for _, s := range shards {
@@ -92,8 +93,8 @@ func (c *Core) Release(shards ...sharding.ShardID) {
 	}
 }
 
-// Release calls Core.Release. It has no effect on a loop that is not on
-// probation.
+// Release calls Core.Release. It has no effect on a loop that is not awaiting
+// attestation.
 func (l *Loop) Release() error {
 	return l.call(func() error { l.core.Release(); return nil })
 }

@@ -17,8 +17,9 @@ func (g *group) fileName() string {
 	return snapdir.Name(g.shard, sharding.ReplicaID(g.replica), g.install.Digest)
 }
 
-// openFiles opens the directory and removes every file that no record names: it
-// was written before its record, or outlived it.
+// openFiles opens the directory and removes every file that no record names:
+// either its record was not written before the process ended, or a later record
+// replaced it.
 func (d *Driver) openFiles() error {
 	if d.opts.SnapshotDir == "" {
 		return nil
@@ -81,9 +82,9 @@ func (d *Driver) installSnapshots(installs []Installation) error {
 }
 
 // ReceiveSnapshot receives a snapshot from a node and steps it: head and stream
-// come from the sending driver's Outgoing. done is called once, with nil when
-// the snapshot's record is durable, in a later turn, or with the error; a
-// question is answered at once. It is for callers without a Loop.
+// come from the sending driver's Outgoing. done is called once: with nil in a
+// later turn when the snapshot's record is durable, or with the error. A
+// question is answered at once. ReceiveSnapshot is for callers without a Loop.
 func (d *Driver) ReceiveSnapshot(from sharding.NodeID, head []byte, stream io.Reader, done func(answer []byte, err error)) {
 	at, h, err := wire.ReadTransfer(head, stream)
 	if err != nil {
@@ -113,8 +114,8 @@ func (d *Driver) ReceiveSnapshot(from sharding.NodeID, head []byte, stream io.Re
 	d.sweep()
 }
 
-// answer returns how much of a snapshot is here. err is why the replica cannot
-// be asked.
+// answer encodes how much of a snapshot this node has. err is set if the
+// replica cannot be asked.
 func (d *Driver) answer(in *transfer.Incoming, err error) ([]byte, error) {
 	switch {
 	case errors.Is(err, ErrBusy):

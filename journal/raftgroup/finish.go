@@ -17,7 +17,7 @@ func (c *Core) Finish() {
 	for _, g := range c.readied {
 		c.finish(g)
 	}
-	for _, o := range c.transfers.unsent { // their nodes are unknown
+	for _, o := range c.transfers.unsent { // the nodes of their replicas are unknown
 		c.ReportSnapshot(o, raft.ErrSnapshotTemporarilyUnavailable)
 	}
 	c.transfers.unsent = slices.Delete(c.transfers.unsent, 0, len(c.transfers.unsent))
@@ -25,7 +25,7 @@ func (c *Core) Finish() {
 
 func (c *Core) finish(g *group) {
 	if g.failed {
-		return // nothing of its turn was written
+		return // nothing of the group's turn was written
 	}
 	defer c.recoverPanic(g)
 	if g.steady.on {
@@ -67,8 +67,7 @@ func (c *Core) finish(g *group) {
 	}
 }
 
-// complete hands out the decisions of a raft.Ready after it is durable, and
-// advances raft.
+// complete acts on a raft.Ready after it is durable, and advances raft.
 func (c *Core) complete(g *group, rd *raft.Ready) {
 	c.observe(g, rd.SoftState)
 	c.commit(g, rd.CommittedEntries)
@@ -140,8 +139,8 @@ func (c *Core) commit(g *group, ents []*pb.Entry) {
 	c.turn.Applied = append(c.turn.Applied, Batch{g.shard, out})
 }
 
-// changeMembers applies a committed membership change unless the log already
-// records its result: then raft was started with it.
+// changeMembers applies a committed membership change, unless the log already
+// records its result, because raft was then started with that result.
 func (c *Core) changeMembers(g *group, e *pb.Entry) {
 	if e.GetIndex() <= g.conf.Index {
 		return
@@ -154,7 +153,7 @@ func (c *Core) changeMembers(g *group, e *pb.Entry) {
 		c.opts.Logger.Warn("an operator replaced the members of a shard", "shard_id", uint32(g.shard), "index", e.GetIndex(), "note", string(note[:min(len(note), wire.MaxNote)]))
 	}
 	g.conf, g.confUnwritten = wire.Membership{Index: e.GetIndex(), State: g.raw.ApplyConfChange(change)}, true
-	c.mail.flush(g) // members that miss it act on the previous membership
+	c.mail.flush(g) // members that do not learn of this commit act on the previous membership
 	g.routes.Retain(g.isMember)
 	c.updateClock(g)
 	c.updateQuorum(g)

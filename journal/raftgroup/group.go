@@ -18,16 +18,16 @@ import (
 type group struct {
 	shard   sharding.ShardID
 	replica uint64
-	// raw is raft without what the steady state did since; node() returns raft
-	// with it.
+	// raw is raft's state without the changes made in the steady state. node()
+	// brings raft up to date and returns it.
 	raw   *raft.RawNode
 	log   *raftlog.Log
-	shown shown // what raft sees of the log
+	shown shown // the part of the log that raft sees
 
 	logState
 	rewrite     bool
 	applied     uint64
-	truncatable bool // log may be truncated further, now or once more is durable
+	truncatable bool // log may be truncated further, now or once more entries are durable
 	// generation numbers the successive copies of the shard's data on this
 	// node. install is the snapshot that this generation started from, until
 	// the state machine no longer needs it.
@@ -102,9 +102,9 @@ func (g *group) newNode(o *Options, applied uint64, describe func() (*pb.Snapsho
 	if applied > last || g.hard.Commit > last {
 		return fmt.Errorf("%w: shard %d: the log ends at index %d, but index %d was applied and index %d committed", recovery.ErrContradiction, g.shard, last, applied, g.hard.Commit)
 	}
-	// Applied and truncated entries were committed, and the term of an entry
-	// was known before the entry was written, even if the record of the hard
-	// state was not due yet.
+	// Applied and truncated entries were committed. The term of an entry was known
+	// before the entry was written, even if the record of the hard state was not
+	// due yet.
 	g.hard.Commit = max(g.hard.Commit, applied)
 	if term, _ := g.log.Term(last); term > g.hard.Term {
 		g.hard.Term, g.hard.Vote = term, 0

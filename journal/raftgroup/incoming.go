@@ -15,15 +15,16 @@ type Installation struct {
 	Shard      sharding.ShardID
 	Generation uint32
 
-	name  string // of the file
+	name  string // name of the file
 	image wire.InstallImage
 	in    *transfer.Incoming
 }
 
-// admitSnapshot admits a snapshot that a peer wants to send or asks about. It returns
-// nil if the replica already has everything in it, as happens if the leader
-// missed the acknowledgment; raft then repeats it. It also returns nil for a
-// question about a snapshot of which nothing is here.
+// admitSnapshot admits a snapshot that a peer wants to send or asks about. It
+// returns nil if the replica already has everything in the snapshot, as happens
+// if the leader missed the acknowledgment; raft then repeats the
+// acknowledgment. It also returns nil for a question about a snapshot of which
+// this node has nothing.
 func (c *Core) admitSnapshot(from sharding.NodeID, h wire.SnapshotHeader, at wire.TransferHead) (*transfer.Incoming, error) {
 	g := c.groups[h.Shard]
 	switch {
@@ -81,14 +82,13 @@ func (c *Core) stepSnapshot(in *transfer.Incoming, digest statefile.Digest, done
 	c.markDirty(g)
 }
 
-// recordInstall looks for the stepped snapshot in the raft.Ready that follows, if there
-// is one, and reports whether it is there. It adds everything that must be
-// written of the group.
+// recordInstall reports whether the group's raft.Ready, if it has one, contains the
+// snapshot that was stepped. It adds all of the group's state that must be written.
 func (c *Core) recordInstall(g *group, has bool) bool {
 	in := g.transfer.incoming
 	if !has || raft.IsEmptySnap(g.ready.Snapshot) {
 		g.transfer.incoming = nil
-		var err error // raft may have all of it already
+		var err error // raft may already have everything in the snapshot
 		if g.hard.Commit < in.Index {
 			err = ErrSnapshotIgnored
 		}

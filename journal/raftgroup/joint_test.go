@@ -6,9 +6,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestLeaderLeavesJointMembershipAfterFailedTransfer: a leader that was transferring its leadership when
-// it applied a joint membership, and stays leader because the transferee never
-// got the request, leaves that membership without another entry.
+// TestLeaderLeavesJointMembershipAfterFailedTransfer: a leader applies a joint membership while it
+// transfers its leadership, and stays leader because the transferee never gets the request. It leaves
+// the joint membership without waiting for another entry.
 func TestLeaderLeavesJointMembershipAfterFailedTransfer(t *testing.T) {
 	d := newEmptyDrill(t, 4)
 	for _, n := range d.nodes[:3] {

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// PeerAlive reports that a byte came from a node.
+// PeerAlive reports that a node is alive because a byte arrived from it.
 func (c *Core) PeerAlive(node sharding.NodeID) {
 	n, back := c.nodes.MarkAlive(node)
 	if !back {
@@ -23,9 +23,9 @@ func (c *Core) PeerAlive(node sharding.NodeID) {
 	}
 }
 
-// PeerSuspected reports that a node is suspected: no byte came from it for so long
-// that it counts as dead, or a new incarnation of it shows that its process has
-// ended.
+// PeerSuspected reports that a node is suspected: no byte has arrived from it
+// for so long that it counts as dead, or a new incarnation of it shows that its
+// previous process has ended.
 func (c *Core) PeerSuspected(node sharding.NodeID) {
 	if n, lost := c.nodes.MarkSuspected(node); lost {
 		c.onNodeSuspected(n)
@@ -99,8 +99,8 @@ func (g *group) abortTransfer() {
 	g.node().TransferLeader(g.replica) // transferring to itself aborts the transfer in progress
 }
 
-// onMemberAlive handles a node that is alive again: a member on it may have missed
-// entries, and a leaderless group may have a quorum now.
+// onMemberAlive handles a node that is alive again. A member on that node may
+// have missed entries, and a leaderless group may have a quorum now.
 func (c *Core) onMemberAlive(g *group) {
 	c.updateQuorum(g)
 	if g.failed {
@@ -124,9 +124,10 @@ func (c *Core) forgetLeader(g *group) {
 }
 
 // stepDown makes a leader without a quorum step down, using raft's own quorum
-// check. The first of the two messages marks the other members as inactive, so
-// the second finds no quorum. Nothing can come in between. The leader's
-// proposals have an unknown outcome, as with any lost leadership.
+// check. It steps two check messages: the first marks the other members as
+// inactive, so the second finds no quorum. No other message can come between
+// them. The leader's proposals have an unknown outcome, as with any lost
+// leadership.
 func (c *Core) stepDown(g *group) {
 	c.clocks.wake(g)
 	for range 2 {

@@ -70,8 +70,8 @@ func TestCampaignsAreBounded(t *testing.T) {
 	d.until("leaders", 60, func() bool { return d.led(shards) })
 }
 
-// TestLeaderWithoutQuorumStepsDown: it steps down as soon as its peers are
-// suspected, and its waiting requests fail.
+// TestLeaderWithoutQuorumStepsDown: the leader steps down as soon as its peers
+// are suspected, and its waiting requests fail.
 func TestLeaderWithoutQuorumStepsDown(t *testing.T) {
 	d := newDrill(t, 3, 4)
 	d.until("leaders", 60, func() bool { return d.led(4) })
@@ -118,8 +118,8 @@ func TestSuspectedFollowerDoesNotAffectLeader(t *testing.T) {
 	d.until("catching up", 30, func() bool { return slices.Contains(d.nodes[2].machine.data(1), "two") })
 }
 
-// TestNodesNeverHeardFromBecomeSuspected: they become suspected after the timeout. A
-// group of one always has its quorum.
+// TestNodesNeverHeardFromBecomeSuspected: such nodes become suspected after the
+// timeout. A group of one replica always has its quorum.
 func TestNodesNeverHeardFromBecomeSuspected(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.nodes[0].create(GroupConfig{Shard: 2, Replica: 20, Voters: wire.ReplicaIDs([]uint64{20})})
@@ -140,7 +140,8 @@ func TestNodesNeverHeardFromBecomeSuspected(t *testing.T) {
 	}
 }
 
-// TestJointMembershipNeedsBothQuorums requires both halves.
+// TestJointMembershipNeedsBothQuorums: a joint membership has a quorum only if
+// both halves have one.
 func TestJointMembershipNeedsBothQuorums(t *testing.T) {
 	tests := []struct {
 		voters, outgoing []uint64
@@ -185,7 +186,8 @@ func TestJointMembershipNeedsBothQuorums(t *testing.T) {
 	}
 }
 
-// TestReplicaNodesAreLearnedFromMessages learns nodes from the origins of messages.
+// TestReplicaNodesAreLearnedFromMessages: a replica's node is learned from the
+// origin of the replica's messages.
 func TestReplicaNodesAreLearnedFromMessages(t *testing.T) {
 	d := newEmptyDrill(t, 3)
 	d.nodes[2].blind = true

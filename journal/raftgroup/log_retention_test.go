@@ -10,8 +10,8 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// pass runs the core's turns without a log and answers for replica 12, which
-// acknowledges everything. Replica 13 does not respond.
+// pass runs the core's turns without a log. It sends the responses of replica
+// 12, which acknowledges everything. Replica 13 does not respond.
 func pass(t *testing.T, c *Core) {
 	t.Helper()
 	for range 100 {
@@ -99,10 +99,10 @@ func TestTruncationKeepsEntriesThatAFollowerLacks(t *testing.T) {
 	}
 }
 
-// TestMembershipIsDurableBeforeItIsSent: a replica that learns of a member's lost
-// vote removes it for good, and the removed member may hold more entries than
-// the leader. After a power cut the group must not need that member's vote
-// again.
+// TestMembershipIsDurableBeforeItIsSent: a replica that learns that a member is
+// no longer a voter removes that member for good, and the removed member may
+// have more entries than the leader. After a power cut, the group must not need
+// the removed member's vote again.
 func TestMembershipIsDurableBeforeItIsSent(t *testing.T) {
 	c, err := NewCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
 	if err != nil {

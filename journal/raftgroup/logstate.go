@@ -14,7 +14,7 @@ type logState struct {
 	hard          wire.HardState
 	conf          wire.Membership
 	hardUnwritten bool
-	hardOut       wire.HardState // in the section of this turn
+	hardOut       wire.HardState // hard state in the section of this turn
 	confUnwritten bool
 	written       wire.GroupImage
 }
@@ -80,10 +80,10 @@ func (r *logState) onInstalled(image wire.GroupImage) {
 // reach tracks which members of a group are reachable.
 type reach struct {
 	routes *nodes.Routes
-	// quorum: the alive nodes are a quorum of the voters. reportedQuorum is the
-	// last reported value, valid if told is set.
+	// quorum is set if the alive nodes are a quorum of the voters. reportedQuorum
+	// is the last reported value; it is valid if quorumReported is set.
 	quorum, reportedQuorum, quorumReported bool
-	unlocated                              bool // a voter's node is unknown
+	unlocated                              bool // the node of a voter is unknown
 }
 
 // takeQuorumReport reports whether the quorum has to be reported, and marks it as

@@ -21,13 +21,13 @@ import (
 type Loop struct {
 	opts   Options
 	driver *Driver
-	core   *Core // the driver's
+	core   *Core // the driver's core
 	inbox  *inbox.Inbox
 	last   inbox.Work
 
 	published       atomic.Pointer[Stats]
-	droppedMessages atomic.Uint64 // messages
-	rejectedFrames  atomic.Uint64 // frames
+	droppedMessages atomic.Uint64 // number of messages
+	rejectedFrames  atomic.Uint64 // number of frames
 	turns           atomic.Uint64 // ticks, from 1
 	lag             atomic.Int64  // moving average of tick lateness, nanoseconds
 	lastTick        time.Time     // used by the loop's goroutine
@@ -35,7 +35,7 @@ type Loop struct {
 	stop     chan struct{}
 	stopOnce sync.Once
 	done     chan struct{}
-	err      error // why the loop ended, valid after done
+	err      error // error with which the loop ended, valid after done
 
 	sending  sending
 	incoming chan struct{} // capacity MaxSnapshotsIn
@@ -97,8 +97,8 @@ func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 	overloaded := l.opts.Machine.Backlog() > 2*l.opts.MaxBacklogBytes
 	var messages []inbox.Message
 	err := wire.DecodeFrame(frame, func(m wire.Message) {
-		// A follower that cannot keep up drops appends, which makes the leader
-		// send no more than the follower can accept.
+		// A follower that cannot keep up drops appends, so that the leader sends no
+		// more than the follower can accept.
 		if !overloaded || m.Raft.GetType() != pb.MsgApp || len(m.Raft.GetEntries()) == 0 {
 			messages = append(messages, inbox.Message{From: from, Message: m})
 		}
@@ -145,11 +145,11 @@ func (l *Loop) recordLag(now time.Time) {
 // PeerAlive reports that a node is alive. Repeating it is cheap.
 func (l *Loop) PeerAlive(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node, Alive: true}) }
 
-// PeerSuspected reports that a node is suspected: no byte arrived for about
-// SuspectTicks, its loop is stuck, or a new incarnation of it was seen, which
-// means that the previous process is gone. Groups led from that node elect
-// another leader; leaders here that see no quorum without it step down. The
-// loop does not detect silence itself.
+// PeerSuspected reports that a node is suspected: no byte arrived from it for
+// about SuspectTicks, its loop is stuck, or a new incarnation of it was seen,
+// which means that the previous process has ended. Groups led from that node
+// elect another leader, and leaders on this node that have no quorum without it
+// step down. The loop does not detect silent nodes itself.
 func (l *Loop) PeerSuspected(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node}) }
 
 // PeerFailed reports that the process of a node seems to have failed, see
@@ -199,7 +199,7 @@ func (l *Loop) CreateGroups(configs []GroupConfig) error {
 	return l.call(func() error {
 		err, logged := l.driver.Create(configs)
 		if logged {
-			l.err = err // the loop ends
+			l.err = err // the loop ends with this error
 		}
 		return err
 	})
@@ -281,12 +281,11 @@ func (l *Loop) run() {
 //	            │                                               │
 //	            └─ stop ─▶ final record ─▶ reject queued        └─ log error ─▶ Fatal
 //
-// Before it drains, the loop yields to goroutines that are ready to run,
-// because they are likely to add work and one turn for many inputs costs about
-// as much as one turn for one. Inputs are drained in a fixed order: liveness
-// events, stopped replicas, messages, proposals, reads, calls. A log error is
-// final: nothing is acknowledged after it, since the log may hold less than
-// memory does.
+// Before it drains, the loop yields to goroutines that are ready to run. They
+// are likely to add work, and a turn with many inputs costs about as much as a
+// turn with one. Inputs are drained in a fixed order: liveness events, stopped
+// replicas, messages, proposals, reads, calls. A log error is final: nothing is
+// acknowledged after it, since the log may hold less than memory does.
 func (l *Loop) cycle(ticker Ticker) error {
 	others := inbox.Yield{Now: l.opts.Now}
 	for {

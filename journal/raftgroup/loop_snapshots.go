@@ -19,7 +19,7 @@ type sending struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
-	done   chan struct{} // closed after the senders, and the loop before them, have ended
+	done   chan struct{} // closed after the loop and then the senders have ended
 }
 
 // startSnapshots starts the snapshot senders.

@@ -10,7 +10,7 @@ import (
 
 // mail collects messages to other nodes.
 type mail struct {
-	waiting []Envelope // from no raft.Ready; sent with the next turn
+	waiting []Envelope // messages that come from no raft.Ready; sent with the next turn
 	stats   *Counters
 }
 
@@ -57,16 +57,17 @@ func (p *mail) sendSleep(g *group, to uint64) {
 	}}})
 }
 
-// delayAfter is the number of entries per tick that makes the metadata shard
-// busy. Every node acts on its commit index, so it is not delayed after a
-// single entry. Other shards are busy after one.
+// delayAfter is the number of entries per tick from which the metadata shard
+// counts as busy. Every node acts on its commit index, so that index is not
+// delayed after a single entry. Other shards count as busy after one entry.
 const delayAfter = 2
 
 // delayed holds appends without entries, whose only content is the commit
 // index. For members of a busy group they wait, because the next append with
-// entries carries the commit index too. With one entry at a time they would
-// otherwise be half of all messages and cause half of a follower's turns. If no
-// entries follow they are sent with the next tick; to raft they are slow
+// entries carries the commit index too. Without the delay, a group with one
+// entry at a time would send half of all its messages for the commit index, and
+// these would cause half of a follower's turns. If no entries follow, the
+// delayed messages are sent with the next tick. To raft they look like slow
 // messages.
 type delayed struct {
 	fresh    int           // entries proposed since the last tick

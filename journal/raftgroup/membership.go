@@ -106,17 +106,17 @@ func (l *Loop) RemoveGroups(refs []ReplicaRef) error {
 	return l.call(func() error {
 		err, logged := l.driver.Remove(refs)
 		if logged {
-			l.err = err // the loop ends
+			l.err = err // the loop ends with this error
 		}
 		return err
 	})
 }
 
-// leaveJoint makes a leader leave a joint membership that raft's auto-leave did not.
-// Raft proposes to leave when it applies the joint membership, but drops that
-// proposal during a leadership transfer. If the transfer fails, raft tries
-// again only with the next entry, which may never come, and a removed replica
-// would remain a voter until then.
+// leaveJoint makes a leader leave a joint membership if raft's auto-leave
+// failed to. Raft proposes to leave when it applies the joint membership, but
+// drops that proposal during a leadership transfer. If the transfer fails, raft
+// tries again only with the next entry, which may never come, and a removed
+// replica would remain a voter until then.
 func (g *group) leaveJoint() {
 	if !g.leader || !g.isJoint() || !g.conf.State.GetAutoLeave() || g.applied != g.log.Last() || g.isTransferring() || g.node().HasReady() {
 		return

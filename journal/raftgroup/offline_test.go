@@ -54,7 +54,8 @@ func refound(fs *disktest.Crashable, replica sharding.ReplicaID) error {
 	})
 }
 
-// worked returns a node with two groups that have applied entries.
+// worked returns a node with two groups that have applied entries, for the
+// given seed.
 func worked(t *testing.T, seed int) *lonely {
 	t.Helper()
 	n := &lonely{fs: disktest.NewCrashable(rand.New(rand.NewPCG(uint64(seed), 5))), machine: newMachine()}
@@ -65,8 +66,8 @@ func worked(t *testing.T, seed int) *lonely {
 }
 
 // TestRestartGroupCanBeRepeatedAfterPowerCut cuts the power at each disk operation in turn.
-// A repetition always has the same result: the new replica alone with its
-// state, and the other group unchanged.
+// Repeating the operation always has the same result: the shard has only the new replica
+// with its state, and the other group is unchanged.
 func TestRestartGroupCanBeRepeatedAfterPowerCut(t *testing.T) {
 	var other recovery.Replica
 	for at := 0; ; at++ {

@@ -116,9 +116,9 @@ type Options struct {
 	// panicked and which has therefore stopped. If it is nil the panic
 	// propagates.
 	OnGroupFailed func(shard sharding.ShardID, err error)
-	// Snapshots is the state machine's side of snapshots and removals. Without
-	// it, followers behind the truncated index wait, and no replica can be
-	// removed.
+	// Snapshots is the state machine's side of snapshots and removals. If it is
+	// nil, followers that need entries before the truncated index wait forever,
+	// and no replica can be removed.
 	Snapshots Snapshots
 	// SnapshotFS and SnapshotDir hold received snapshots until the state
 	// machine holds them durably. The loop owns the directory. Both are
@@ -134,15 +134,15 @@ type Options struct {
 	MaxSnapshotsQueued int
 	MaxSnapshotsIn     int
 	// CatchUpSpace is how many bytes of expendable files SnapshotDir may hold:
-	// snapshots being sent, the log behind them, and the received parts of
+	// snapshots being sent, the log entries after them, and the received parts of
 	// interrupted snapshots. The default is a quarter of the free space. If the
-	// log behind a snapshot does not fit, the snapshot starts over; if its file
-	// does not fit, it is streamed directly from the store. It is called from
-	// any goroutine.
+	// log entries after a snapshot do not fit, the snapshot starts over. If a
+	// snapshot's file does not fit, the snapshot is streamed directly from the
+	// store. It is called from any goroutine.
 	CatchUpSpace func() int64
-	// AppliedIndex returns the last index of a shard that the machine holds as
-	// opened, as of the recovered watermark. nil means that it holds nothing
-	// beyond the truncated index.
+	// AppliedIndex returns the index up to which the machine has applied a shard
+	// when it is opened, as of the recovered watermark. nil means that it has
+	// nothing beyond the truncated index.
 	AppliedIndex func(shard sharding.ShardID) uint64
 	// OnFatal is called once, from the loop's goroutine, if the log failed. The
 	// process is expected to exit. Nothing is acknowledged afterwards.
@@ -150,19 +150,20 @@ type Options struct {
 
 	// Tick is the unit of ElectionTicks and HeartbeatTicks; default 100 ms.
 	Tick time.Duration
-	// ElectionTicks without a message from the leader start an election;
-	// default 10, plus a random share of as much again.
+	// ElectionTicks is how long a follower waits for a message from the leader
+	// before it starts an election, plus a random time of up to the same length.
+	// Default 10.
 	ElectionTicks int
 	// HeartbeatTicks is the time between two heartbeats of a leader; default 1.
 	HeartbeatTicks int
-	// SuspectTicks is how long a node that was never heard from counts as alive
-	// after it became known; default 7. The caller of PeerSuspected uses the same
-	// timeout.
+	// SuspectTicks is how long a node from which nothing has arrived counts as
+	// alive after it became known; default 7. The caller of PeerSuspected uses the
+	// same timeout.
 	SuspectTicks int
 	// MaxCampaigns bounds the groups that campaign per tick because their
 	// leader's node is suspected; default 64.
 	MaxCampaigns int
-	// QuiesceTicks without work put a group to sleep; default 5.
+	// QuiesceTicks is how long a group without work stays awake; default 5.
 	QuiesceTicks int
 	// NewTicker creates the ticker; default time.NewTicker.
 	NewTicker func(time.Duration) Ticker
@@ -181,8 +182,8 @@ type Options struct {
 	// are dropped.
 	MaxQueueBytes int64
 	MaxQueueCount int
-	// MaxBacklogBytes of backlog in the machine make proposals fail with
-	// ErrBusy; twice as much makes followers drop appends; default 64 MiB.
+	// MaxBacklogBytes bounds the machine's backlog. Above it, proposals fail with
+	// ErrBusy, and above twice as much, followers drop appends. Default 64 MiB.
 	MaxBacklogBytes int64
 	// MaxUncommittedBytes bounds the uncommitted entries of a group; further
 	// proposals are dropped; default 16 MiB.
@@ -205,19 +206,19 @@ type Options struct {
 	// MaxFrameBytes is the length at which messages to a node start another
 	// frame; default 2 MiB.
 	MaxFrameBytes int
-	// RetainBytes of entries before the durable index are kept by a group with
-	// other members, for followers that lag. All groups together keep at most
-	// RetainTotalBytes of entries in memory. A follower that lags further gets
-	// a snapshot. Default 4 MiB and 64 MiB.
+	// RetainBytes is the size of the entries before the durable index that a group
+	// with other members keeps for followers that lag. All groups together keep at
+	// most RetainTotalBytes of entries in memory. A follower that lags further
+	// gets a snapshot. Default 4 MiB and 64 MiB.
 	RetainBytes      int64
 	RetainTotalBytes int64
-	// MaxPinnedSegments is how many segments behind the log's end a group's
-	// oldest entry may lie before its entries are rewritten at the end; default
-	// 8.
+	// MaxPinnedSegments is how many segments before the end of the log a group's
+	// oldest entry may be; if it is older, the group's entries are rewritten at
+	// the end. Default 8.
 	MaxPinnedSegments uint64
 
 	// WithoutSteady makes every turn of a group take a raft.Ready. Tests compare
-	// both.
+	// groups with and without the steady state.
 	WithoutSteady bool
 
 	// Logger receives events that matter to an operator; default none.

@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/journal/raftgroup/transfer"
 )
 
-// ReportSnapshot reports the outcome of a snapshot: nil if the other node has it
-// durably. After a failure raft retries with increasing delays.
+// ReportSnapshot reports the outcome of a snapshot: nil if the other node has
+// stored it durably. After a failure raft retries with increasing delays.
 func (c *Core) ReportSnapshot(o *transfer.Outgoing, err error) {
 	g := c.groups[o.Shard]
 	status, there := c.transfers.finishSend(g, o, err)

@@ -6,7 +6,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// gone reports to nodes that the process of another one has failed.
+// gone reports to the given nodes that the process of another node has failed.
 func (d *drill) gone(node int, told ...int) {
 	for _, i := range told {
 		d.nodes[i].driver.Core().PeerFailed(d.name(node))
@@ -63,8 +63,8 @@ func TestElectionsStartAtOnceAfterProcessFailure(t *testing.T) {
 	}
 }
 
-// TestElectionsAfterProcessFailureAreBounded: the campaigns at once are bounded like
-// those of any other tick.
+// TestElectionsAfterProcessFailureAreBounded: the number of immediate campaigns
+// has the same bound as in any tick.
 func TestElectionsAfterProcessFailureAreBounded(t *testing.T) {
 	const shards, most = 60, 4
 	d := ledBy(t, shards)
@@ -112,7 +112,7 @@ func TestReplicaWithNewestLogIsElected(t *testing.T) {
 	d := ledBy(t, shards)
 	d.cut[[2]int{0, 1}] = true
 	for s := 1; s <= shards; s++ {
-		d.write(s, "for two", 0) // node 2 has it in its log and learns of the commit later
+		d.write(s, "for two", 0) // node 2 has the entry in its log and learns of the commit later
 	}
 	d.nodes[0].up = false
 	d.gone(0, 1, 2)
@@ -138,7 +138,7 @@ func TestWrongFailureHintChangesNothing(t *testing.T) {
 	d.gone(0, 1)
 	d.settle()
 	for range 30 {
-		d.beat() // it is seen alive
+		d.beat() // the node is seen alive
 	}
 	for s := 1; s <= shards; s++ {
 		if d.leader(s) != d.nodes[0] || term(s) != terms[s-1] {
@@ -174,10 +174,10 @@ func TestWrongFailureHintsLoseNoEntries(t *testing.T) {
 	}
 }
 
-// TestTransferToFailedNodeIsAborted: proposals to groups whose leadership is being
-// transferred to a node proceed without waiting for a clock once the node is
-// known to have failed or is suspected, and no leadership is transferred to it
-// afterwards.
+// TestTransferToFailedNodeIsAborted: while leaderships are being transferred to
+// a node, proposals wait. Once the node is known to have failed or is
+// suspected, the proposals proceed without waiting for a tick, and no
+// leadership is transferred to the node afterwards.
 func TestTransferToFailedNodeIsAborted(t *testing.T) {
 	const shards = 12
 	for name, tell := range map[string]func(*Core, sharding.NodeID){"ended": (*Core).PeerFailed, "silent": (*Core).PeerSuspected} {
@@ -190,7 +190,7 @@ func TestTransferToFailedNodeIsAborted(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			d.nodes[1].up = false // the others have not noticed yet
+			d.nodes[1].up = false // the other nodes have not noticed yet
 			for s := 1; s <= shards; s++ {
 				hand(s)
 				d.propose(s, "meanwhile")

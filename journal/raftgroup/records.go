@@ -8,13 +8,14 @@ import (
 )
 
 // records collects what one turn writes to the log: first the install records
-// of snapshots, then the sections of the groups, as many per record as fit.
-// Raft may restart from the state after each record.
+// of snapshots, then the sections of the groups, as many per record as fit. A
+// restart may find only the first of these records, so each of them must leave
+// a state from which raft can start.
 type records struct {
-	limit    int // bytes at which another record starts
+	limit    int // size at which another record starts, in bytes
 	sections []pending
 	next     int       // the first section that is not in a record yet
-	out      []pending // sections in the record handed out
+	out      []pending // sections in the record returned last
 	// installs are groups whose raft.Ready contains a snapshot. The first
 	// installed of them are in a record.
 	installs  []*group
@@ -40,7 +41,7 @@ func (r *records) reset() {
 func (r *records) add(g *group, s wire.Section) { r.sections = append(r.sections, pending{g, s}) }
 
 // addInstall adds the snapshot of a group. It replaces the group's other
-// sections, which belong to the log that the snapshot replaces.
+// sections, because they belong to the log that the snapshot replaces.
 func (r *records) addInstall(g *group) {
 	r.sections = slices.DeleteFunc(r.sections, func(p pending) bool { return p.g == g })
 	r.installs = append(r.installs, g)

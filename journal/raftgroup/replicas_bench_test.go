@@ -29,8 +29,8 @@ func (l *noLog) Tail() wal.Position                        { return l.at }
 func (l *noLog) SyncMark() error                           { return nil }
 
 // BenchmarkCommands measures the cost of an entry with one command of 150 bytes
-// on all replicas together, without log, network and state machine. A turn has
-// one entry in each group, and the log is truncated regularly.
+// on all replicas together, without log, network and state machine. Each turn
+// has one entry in each group, and the log is truncated regularly.
 func BenchmarkCommands(b *testing.B) {
 	for _, replicas := range []int{1, 3} {
 		for _, groups := range []int{16, 256} {

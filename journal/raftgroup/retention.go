@@ -25,18 +25,18 @@ func (c *Core) Checkpoint(dst []byte) []byte {
 type retention struct {
 	opts      *Options
 	transfers *transfers
-	watermark uint64 // the state machine's, as of the last truncation written
-	pending   bool   // something can be truncated, now or once more is durable
+	watermark uint64 // the state machine's watermark at the last written truncation
+	pending   bool   // something can be truncated, now or once more entries are durable
 	// bringUpToDate ends the steady state of a group.
 	bringUpToDate func(*group)
 	sizes         []int64
 	buf           []byte
 }
 
-// canTruncate reports whether the log may be truncated now. It may not while an
-// applied membership change is unwritten: a restart as of the new watermark
-// would not apply the change again, so the log must contain its result before
-// the watermark.
+// canTruncate reports whether the log may be truncated now. It must not be
+// truncated while an applied membership change is unwritten: a restart from the
+// new watermark would not apply the change again, so the log must contain the
+// change's result before the watermark.
 func (r *retention) canTruncate(dirty []*group) bool {
 	unwritten := func(g *group) bool { return g.confUnwritten }
 	return r.pending && !slices.ContainsFunc(dirty, unwritten)
@@ -71,8 +71,8 @@ func (r *retention) truncateRecord(groups []*group, watermark uint64, durable ma
 			continue
 		}
 		index := g.truncateTarget(durable[g.shard], retain)
-		// Once everything durable is truncated, a follower has nothing more to
-		// truncate until it applies more. A leader may still be waiting for its
+		// Once all durable entries are truncated, a follower has nothing to truncate
+		// until it applies more entries. A leader may still have to wait for its
 		// followers.
 		g.truncatable = durable[g.shard] < g.applied || g.leader && index < g.applied
 		if index <= g.written.TruncatedIndex {
@@ -114,8 +114,8 @@ func (g *group) truncateTarget(durable uint64, retain int64) uint64 {
 		return index
 	}
 	keep := g.log.TailIndex(retain)
-	// Raft may have lost a leadership that is not reported yet; it then knows
-	// nothing of the other members' progress.
+	// Raft may have lost its leadership without having reported that yet. It then
+	// no longer knows the other members' progress.
 	if progress := g.progress(); len(progress) > 0 {
 		slowest := index
 		for _, p := range progress {
@@ -143,8 +143,8 @@ func (r *retention) compact(groups []*group, tail wal.Position, touch func(*grou
 			continue
 		}
 		if pos.Segment+r.opts.MaxPinnedSegments < tail.Segment && (2*g.log.Bytes() < int64(r.opts.MaxRecordBytes) || g.stopped != sharding.NotStopped) {
-			// An idle group, or a stopped one whose log is no longer truncated,
-			// pins old segments: rewrite its entries at the end of the log.
+			// An idle group, or a stopped group whose log is no longer truncated, pins
+			// old segments. Its entries are therefore rewritten at the end of the log.
 			g.rewrite = true
 			touch(g)
 		}

@@ -98,8 +98,8 @@ func TestReadIndexWaitsForAnEntryOfTheTerm(t *testing.T) {
 	}
 	eventually(t, "answer", func() bool { _, ok := n.sink.read(42); return ok })
 	r, _ := n.sink.read(42)
-	// A read requested before the leadership fails. One requested after it
-	// covers every earlier commit and the no-op.
+	// A read that was requested before the leadership fails. A read that was
+	// requested during it covers every earlier commit and the no-op.
 	if r.Err == nil && r.Index <= last || r.Err != nil && !errors.Is(r.Err, ErrNotLeader) {
 		t.Fatalf("read after a restart: %+v, last index %d", r, last)
 	}
@@ -135,7 +135,7 @@ func TestLogIsTruncatedUpToTheDurableIndex(t *testing.T) {
 	}
 	n.machine.flush()
 	n.ticker <- time.Time{}
-	n.ticker <- time.Time{} // the first tick was handled once the second is received
+	n.ticker <- time.Time{} // when the loop receives the second tick, it has handled the first
 	s, err := n.loop.Status(1)
 	if err != nil || s.First != s.Applied+1 || s.Bytes != 0 {
 		t.Fatalf("after the cut: %+v, %v", s, err)

@@ -36,25 +36,26 @@ import (
 //     and the leader's node is alive. While that leader stays leader, waking it
 //     is enough. It stops being leader only by a message of a later term, which
 //     came from a member that is awake, by losing its quorum, or by a restart.
-//     In the first case a later leader sends heartbeats to every member, and
-//     sleeps only if the follower agrees or is suspected and so will be seen
-//     alive again. In the other cases the former leader is awake and
-//     leaderless: it asks all members for votes or wakes them, and its
-//     followers conclude from either that it no longer leads. If it cannot
-//     reach them, its node becomes suspected and they forget it.
+//     After a message of a later term, the next leader sends heartbeats to
+//     every member, and sleeps only if the follower agrees, or if the follower
+//     is suspected and so will be seen alive again. After a lost quorum or a
+//     restart, the former leader is awake and has no leader: it asks all
+//     members for votes or wakes them, and either way its followers conclude
+//     that it no longer leads. If it cannot reach them, its node becomes
+//     suspected and the followers forget it.
 //   - A leader sleeps only while all members that it sees alive hold its whole
 //     log and know that it is committed, or were sent the sleep note and object
-//     if they disagree. A member that missed something is on a node that was
-//     suspected; once that node is alive again the leader wakes and sends it. A
-//     member that forgot something, as after a restart, has no leader and wakes
-//     the others.
+//     if they disagree. A member that missed entries is on a node that was
+//     suspected; once that node is alive again, the leader wakes and sends the
+//     entries. A member that forgot something, as after a restart, has no
+//     leader and wakes the others.
 //   - Messages get lost. A follower that is awake and hears nothing from its
 //     leader wakes it repeatedly, and a leaderless replica wakes all members on
 //     alive nodes.
 type sleeping struct {
 	asleep bool
-	// idle counts ticks with nothing but heartbeats; unheard counts ticks
-	// without a message from the leader.
+	// idle counts the ticks with no work except heartbeats. unheard counts the
+	// ticks without a message from the leader.
 	idle, unheard int
 	place         int // index in clocks.ticking plus 1; 0 if absent
 }
@@ -92,7 +93,7 @@ func (k *clocks) each(tick func(*group)) {
 		g := k.ticking[i]
 		tick(g)
 		if i < len(k.ticking) && k.ticking[i] == g {
-			i++ // otherwise the last group was moved here
+			i++ // otherwise the last group has moved to this place
 		}
 	}
 }
@@ -129,9 +130,10 @@ func (c *Core) fallAsleep(g *group) bool {
 	return true
 }
 
-// canSleep reports whether a leader may sleep: nothing waits here or in raft,
-// the whole log is committed and applied, and each member on an alive node
-// holds it and responds. A member on a suspected node is not waited for.
+// canSleep reports whether a leader may sleep: no work waits in the group or in
+// raft, the whole log is committed and applied, and each member on an alive
+// node has the whole log and responds. The leader does not wait for members on
+// suspected nodes.
 func (g *group) canSleep() bool {
 	last := g.log.Last()
 	if !g.leader || !g.readable || !g.quorum || g.unlocated || g.readyWaits || g.rewrite || g.confUnwritten || g.isJoint() ||
@@ -191,17 +193,17 @@ func (c *Core) handleNote(g *group, m *wire.Message) bool {
 		}
 		c.clocks.wake(g)
 		if from == g.lead && term >= g.term {
-			c.forgetLeader(g) // a replica that asks to be led is not the leader
+			c.forgetLeader(g) // a replica that sends a wake note does not lead
 		}
 		return true
 	}
 	return false
 }
 
-// wakeForMessage wakes a sleeping group for a message. The responses to a leader's last
-// heartbeats may arrive after it fell asleep and contain nothing new. A message
-// from a replica that is not a member does not wake the group; if raft has to
-// act on it, that does.
+// wakeForMessage wakes a sleeping group for a message, with two exceptions. Responses
+// to the leader's last heartbeats may arrive after it fell asleep; they contain nothing
+// new and do not wake it. A message from a replica that is not a member does not wake
+// the group itself, although raft wakes it if raft has to act on the message.
 func (k *clocks) wakeForMessage(g *group, m *pb.Message) {
 	if m.GetFrom() == g.lead {
 		g.unheard = 0

@@ -31,7 +31,8 @@ func (d *drill) doze(shards int) {
 	d.until("asleep", 60, func() bool { return d.led(shards) && d.asleep(shards) })
 }
 
-// TestIdleGroupsSleep: once they sleep, a tick costs nothing and sends nothing.
+// TestIdleGroupsSleep: once all groups sleep, a tick does no work and sends no
+// message.
 func TestIdleGroupsSleep(t *testing.T) {
 	const shards = 20
 	d := newDrill(t, 3, shards)
@@ -63,7 +64,8 @@ func TestIdleGroupsSleep(t *testing.T) {
 	}
 }
 
-// TestWorkWakesSleepingGroups: any work is done at once, on all replicas.
+// TestWorkWakesSleepingGroups: a sleeping group does any new work at once, on
+// all replicas.
 func TestWorkWakesSleepingGroups(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	tests := map[string]struct {
@@ -116,7 +118,8 @@ func TestWorkWakesSleepingGroups(t *testing.T) {
 	d.doze(1)
 }
 
-// TestReadOnSleepingLeaderNeedsAQuorum: a minority never confirms the read.
+// TestReadOnSleepingLeaderNeedsAQuorum: a leader that wakes without a quorum
+// never confirms a read.
 func TestReadOnSleepingLeaderNeedsAQuorum(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.doze(1)
@@ -186,13 +189,13 @@ func TestGroupsSleepWithoutSuspectedMembers(t *testing.T) {
 	d.doze(1)
 }
 
-// TestLeaderStaysAwakeWhileAMemberLags: the member is alive and does not
-// receive its entries.
+// TestLeaderStaysAwakeWhileAMemberLags: a leader does not sleep while a member
+// on an alive node does not receive its entries.
 func TestLeaderStaysAwakeWhileAMemberLags(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)
-	d.nodes[2].up = false // for less than the suspicion timeout
+	d.nodes[2].up = false // down for less than the suspicion timeout
 	d.write(1, "x", 0, 1)
 	d.nodes[2].up = true
 	d.cut[[2]int{2, 0}] = true // its responses get lost, but its pings use a different link
@@ -325,15 +328,15 @@ func TestRestartedReplicaWakesTheOthers(t *testing.T) {
 	}
 }
 
-// TestLostSleepNotesAreRepaired: the leader sleeps, and a follower did not get the
-// note.
+// TestLostSleepNotesAreRepaired: if a follower did not get the note of its
+// sleeping leader, it wakes the leader, and all of them fall asleep later.
 func TestLostSleepNotesAreRepaired(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
 	n := d.lead(1, 0)
 	d.doze(1)
 	term := n.sink.leader(1).Term
-	d.nodes[2].driver.core.clocks.wake(d.nodes[2].group(1)) // as if the note was lost
+	d.nodes[2].driver.core.clocks.wake(d.nodes[2].group(1)) // as if the node had not received the note
 	d.until("the leader awake", 5, func() bool { return !n.group(1).asleep })
 	d.doze(1)
 	if n.sink.leader(1).Term != term || !n.sink.leader(1).Self {
@@ -341,7 +344,8 @@ func TestLostSleepNotesAreRepaired(t *testing.T) {
 	}
 }
 
-// TestMessagesFromNonMembersDoNotWake: the sender was removed or is not a member yet.
+// TestMessagesFromNonMembersDoNotWake: a message from a replica that was
+// removed or is not a member yet wakes no group.
 func TestMessagesFromNonMembersDoNotWake(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })

@@ -10,11 +10,12 @@ import (
 )
 
 // Snapshots is the state machine's side of snapshots and removals;
-// journal/eventlog implements it. It is called from the loop's goroutine; a
-// call between two calls of Apply takes effect between their entries.
+// journal/eventlog implements it. Its methods are called from the loop's
+// goroutine. A call between two calls of Apply takes effect between the entries
+// of those calls.
 type Snapshots interface {
-	// StateIndex returns the index of the shard state that the machine could
-	// send now, 0 for none.
+	// StateIndex returns the index of the shard state that the machine could send
+	// now, or 0 if it has none.
 	StateIndex(shard sharding.ShardID) (index uint64, term sharding.Term)
 	// Pin returns that state, which does not change until it is released. It
 	// does no I/O.
@@ -28,9 +29,10 @@ type Snapshots interface {
 
 // SnapshotSender sends snapshots to other nodes.
 type SnapshotSender interface {
-	// SendSnapshot passes head, of less than 100 bytes, and stream to the
-	// node's Loop.ReceiveSnapshot and returns its result. It blocks while bytes
-	// move, and returns soon after they stop moving or ctx ends.
+	// SendSnapshot passes head, of less than 100 bytes, and stream to the node's
+	// Loop.ReceiveSnapshot and returns its result. It blocks as long as the
+	// transfer makes progress, and returns soon after the transfer stalls or ctx
+	// ends.
 	SendSnapshot(ctx context.Context, to sharding.NodeID, head []byte, stream io.Reader) (answer []byte, err error)
 }
 
@@ -38,9 +40,9 @@ type SnapshotSender interface {
 var errNoSnapshots = errors.New("raftgroup: snapshots are not configured")
 
 var (
-	// ErrSnapshotIgnored: the replica cannot use the snapshot: it is of an
-	// earlier term, or of a group that does not include the replica yet. The
-	// leader finds out and may send another.
+	// ErrSnapshotIgnored: the replica cannot use the snapshot, because the
+	// snapshot is of an earlier term or its group does not include the replica
+	// yet. The leader learns of that and may send another snapshot.
 	ErrSnapshotIgnored = errors.New("raftgroup: the replica ignored the snapshot")
 	// errNoPart: the stream starts at an offset whose preceding bytes are
 	// missing.

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// bereft is a shard of three voters. The first lags, and the others are lost
-// with the entries that it lacks.
+// bereft returns a shard of three voters. The first one lags, and the other two
+// are lost together with the entries that the first one does not have.
 func bereft(t testing.TB) *drill {
 	d := newEmptyDrill(t, 5)
 	for _, n := range d.nodes[:3] {
@@ -40,8 +40,8 @@ func makeSole(fs *disktest.Crashable) (made offline.Sole, err error) {
 }
 
 // TestSoleReplicaLeadsOnceReleased: the replica leads alone, but not before its release.
-// Its own entries are what remains, and a replica that is built from its log
-// has the same members.
+// Only the entries in its own log remain, and a replica that is built from that log has
+// the same members.
 func TestSoleReplicaLeadsOnceReleased(t *testing.T) {
 	d := bereft(t)
 	n := d.nodes[0]
@@ -98,7 +98,7 @@ func TestSoleReplicaLeadsOnceReleased(t *testing.T) {
 }
 
 // TestMakeSoleCanBeRepeatedAfterPowerCut: whichever disk operation fails, the log has either
-// the old or the new state, and a repetition completes it.
+// the old or the new state, and repeating MakeSole completes the change.
 func TestMakeSoleCanBeRepeatedAfterPowerCut(t *testing.T) {
 	step := 1
 	if testing.Short() {

@@ -15,8 +15,8 @@ type Status struct {
 	Term    sharding.Term
 	Leader  sharding.ReplicaID // 0 while none is known
 	Self    bool               // this replica leads
-	// Quorum: the alive nodes are a quorum of the voters. Quiescent: the group
-	// is asleep.
+	// Quorum is set if the alive nodes are a quorum of the voters. Quiescent is
+	// set if the group is asleep.
 	Quorum, Quiescent bool
 	// Stopped is the reason if the replica has stepped aside.
 	Stopped sharding.StopReason
@@ -25,10 +25,11 @@ type Status struct {
 	Commit, Applied, First, Last uint64
 	// Bytes is the memory used by entries.
 	Bytes int64
-	// Voters and Learners are the members as durable in the log, Outgoing those
-	// of an unfinished joint change.
+	// Voters and Learners are the members according to the durable log. Outgoing
+	// are the outgoing voters of an unfinished joint change.
 	Voters, Learners, Outgoing []sharding.ReplicaID
-	// Match is how far each member's log is known to agree; only on the leader.
+	// Match is the index up to which each member's log is known to match the
+	// leader's. It is set only on the leader.
 	Match map[sharding.ReplicaID]uint64
 	// Inactive members have not responded since the leader's last quorum
 	// check.
@@ -80,8 +81,8 @@ type Change struct {
 	AddLearners, AddVoters, Remove []sharding.ReplicaID
 }
 
-// ChangeMembers proposes a membership change. Only one may be in progress: raft
-// turns a second one into an entry without effect.
+// ChangeMembers proposes a membership change. Only one change may be in
+// progress: raft turns a second change into an entry without effect.
 func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change Change) error {
 	g := c.groups[shard]
 	switch {
@@ -119,9 +120,9 @@ func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change
 	return err
 }
 
-// FinalRecord returns the payload of a turn record with all state that is known
-// and unwritten because no turn required it, or nil if there is none. Only a
-// loop that ends needs it. Entries of an unfinished turn are not included.
+// FinalRecord returns the payload of a turn record with all state that was not
+// written because no turn required it, or nil if there is no such state. It is
+// used only when a loop ends. Entries of an unfinished turn are not included.
 func (c *Core) FinalRecord() []byte {
 	b := append(c.buf[:0], wire.PayloadVersion)
 	for _, g := range c.order {
@@ -141,13 +142,14 @@ func (c *Core) FinalRecord() []byte {
 // Stats counts the work of a Core and its Driver since they started, and
 // describes their current state.
 type Stats struct {
-	// Groups are the replicas here. Awake counts those whose clock runs, Led
-	// the leaders, and Stopped those whose state machine has stopped.
+	// Groups counts the replicas on this node, Awake those whose clock runs,
+	// Leading those that lead, and Stopped those whose state machine has stopped.
 	Groups, Awake, Leading, Stopped int
-	// Peers are the other known nodes. Silent counts the suspected ones.
+	// Peers counts the other known nodes, and Suspected those that are suspected.
 	Peers, Suspected int
-	// SendingSnapshots are in transfer or queued. HeldBytes of the log are kept
-	// on disk for their followers.
+	// SendingSnapshots counts the snapshots in transfer or queued. HeldBytes is
+	// the size of the log entries that are kept on disk for the followers that
+	// receive them.
 	SendingSnapshots int
 	HeldBytes        int64
 	// KeptBytes are HeldBytes plus the files of snapshots that are being sent
@@ -158,32 +160,36 @@ type Stats struct {
 
 // Counters are monotonic.
 type Counters struct {
-	// Proposals entered a log here; ProposalsDropped did not.
+	// Proposals counts the proposals that entered a log on this node, and
+	// ProposalsDropped those that did not.
 	Proposals, ProposalsDropped uint64
-	// Elections were won here. Campaigns were started because a leader's node
-	// was suspected.
+	// Elections counts the elections won on this node. Campaigns counts the
+	// campaigns started because a leader's node was suspected.
 	Elections, Campaigns uint64
 	// Sleeps and Wakes count transitions of groups.
 	Sleeps, Wakes uint64
-	// MessagesSent were framed. MessagesUnlocated were dropped because the node
-	// of their replica is unknown.
+	// MessagesSent counts the messages that were put into frames.
+	// MessagesUnlocated counts those dropped because the node of their replica is
+	// unknown.
 	MessagesSent, MessagesUnlocated uint64
-	// MessagesReceived were for a replica here; MessagesRefused were not.
-	// MessagesForged came from a sender that may not send them, or were
-	// impossible. FramesRefused were malformed.
+	// MessagesReceived counts the messages for a replica on this node, and
+	// MessagesRefused the messages for others. MessagesForged counts messages that
+	// came from a sender that may not send them, or that no correct replica could
+	// send. FramesRefused counts malformed frames.
 	MessagesReceived, MessagesRefused uint64
 	MessagesForged, FramesRefused     uint64
-	// MessagesOverrun were dropped because a queue was full.
+	// MessagesOverrun counts the messages dropped because a queue was full.
 	MessagesOverrun uint64
-	// SnapshotsOutrun were sent in vain because the log behind them could not
-	// be kept.
+	// SnapshotsOutrun counts the snapshots sent in vain because the log entries
+	// after them could not be kept.
 	SnapshotsOutrun uint64
-	// SnapshotsResumed continued after an interruption. SnapshotFilesDamaged
-	// were found damaged while being sent, and were written again.
+	// SnapshotsResumed counts the snapshots that continued after an interruption.
+	// SnapshotFilesDamaged counts the snapshot files that were found damaged while
+	// being sent, and were written again.
 	SnapshotsResumed, SnapshotFilesDamaged uint64
 
 	FramesSent, BytesSent, Turns uint64
-	// Readies are the turns of groups that took a raft.Ready, and Steady those
+	// Readies counts the turns of groups that took a raft.Ready, and Steady those
 	// that did not.
 	Readies, Steady uint64
 }

@@ -17,8 +17,8 @@ import (
 //
 // Problem: raft makes some thirty allocations for an entry on three nodes, and
 // a node with hundreds of groups has one entry per group and turn. Approach: in
-// the steady state the group does by itself what raft would do, with the same
-// messages and the same records, and raft learns about it later, all at once:
+// the steady state, the group itself does what raft would do, with the same
+// messages and the same records. Raft learns about it later, all at once:
 //
 //	                  an entry was written, raft has nothing to do,
 //	                  all members take appends without gaps
@@ -30,18 +30,18 @@ import (
 // A steady leader appends proposals of its term, counts acknowledgments, and
 // commits what a majority of the voters has. A steady follower appends entries
 // of its term that its leader sent and that continue its log without a gap.
-// Everything else goes to raft: another term, a vote, a membership change, a
-// rejection, a snapshot, a transfer, a read, a heartbeat.
+// Everything else goes to raft: a different term, a vote, a membership change,
+// a rejection, a snapshot, a transfer, a read, a heartbeat.
 //
 // Invariants: raft is never called without node(), which first brings it up to
 // date, so raft decides with the whole log. Until then shown hides the entries
 // that raft does not know. An acknowledgment leaves after the sync that covers
-// its entries, as in other turns. Raft, brought up to date, has the commit index
-// that the group has, or the group fails.
+// its entries, as in other turns. Once raft is up to date, it must have the
+// same commit index as the group; otherwise the group fails.
 //
 // A tick with progress is not passed to raft, which would only send heartbeats
-// to members that were sent entries. The clock is then slow, which affects no
-// safety; a bounded number of such ticks may follow each other.
+// to members that were sent entries. The clock is then slow, which does not
+// affect safety. The number of such ticks in succession is bounded.
 //
 // Rejected: a raft of our own, which would have to prove all of raft again, and
 // storage writes as messages (raft's AsyncStorageWrites), which allocate more.
@@ -50,14 +50,14 @@ type steady struct {
 	// left means that the group was steady and may be again after its next turn.
 	left  bool
 	base  uint64       // the last entry that raft knows
-	peers []steadyPeer // of a leader: the other members
+	peers []steadyPeer // the other members, if this replica leads
 	// inputs are the appends or acknowledgments since the last turn.
 	inputs  []*pb.Message
-	writing []*pb.Entry // of this turn
-	// active: the group participates in the turn.
+	writing []*pb.Entry // entries of this turn
+	// active means that the group participates in the turn.
 	active bool
-	heard  bool // of a follower: raft does not know of the last append
-	// progress: something was committed or appended since the last tick.
+	heard  bool // if this replica follows: raft does not know of the last append
+	// progress means that entries were committed or appended since the last tick.
 	progress bool
 	skipped  int // ticks in succession that raft did not see
 	matches  []uint64
@@ -67,9 +67,9 @@ type steady struct {
 type steadyPeer struct {
 	id    uint64
 	voter bool
-	match uint64 // it has the entries up to here
-	bytes uint64 // of the entries behind match
-	told  uint64 // the commit index it was sent
+	match uint64 // the member has the entries up to this index
+	bytes uint64 // size of the entries after match
+	told  uint64 // the commit index that it was sent last
 	heard bool   // raft does not know of its last acknowledgment
 }
 
@@ -91,7 +91,7 @@ type shown struct {
 	unseen uint64
 }
 
-// LastIndex returns the index of the last entry that raft knows.
+// LastIndex returns the index of index of the last entry that raft knows.
 func (s *shown) LastIndex() (uint64, error) { return s.Last() - s.unseen, nil }
 
 // node returns the group's raft, up to date. It ends the steady state.
@@ -102,7 +102,7 @@ func (g *group) node() *raft.RawNode {
 	return g.raw
 }
 
-// memberProgress is how far a leader knows a member to be.
+// memberProgress is a member's progress, as far as its leader knows.
 type memberProgress struct {
 	id, match uint64
 	active    bool // it responded since the last quorum check
@@ -128,8 +128,8 @@ func (g *group) progress() (out []memberProgress) {
 	return out
 }
 
-// commitIndex returns the commit index, which raft may know before the group or
-// the group before raft.
+// commitIndex returns the higher of raft's and the group's commit index. Either
+// may be ahead of the other.
 func (g *group) commitIndex(raft *raft.BasicStatus) uint64 {
 	if g.steady.on {
 		return g.hard.Commit
@@ -137,7 +137,7 @@ func (g *group) commitIndex(raft *raft.BasicStatus) uint64 {
 	return raft.GetCommit()
 }
 
-// enterSteady makes a group steady if it may be.
+// enterSteady puts a group into the steady state if all conditions hold.
 func (c *Core) enterSteady(g *group) {
 	s := &g.steady
 	s.left = false
@@ -189,7 +189,7 @@ func (c *Core) enterSteady(g *group) {
 	s.on, s.base, s.heard, s.progress, s.skipped = true, last, false, false, 0
 }
 
-// tail returns the entries behind an index.
+// tail returns the entries after an index.
 func (g *group) tail(after uint64) ([]*pb.Entry, error) {
 	last := g.log.Last()
 	if after >= last {
@@ -206,7 +206,8 @@ func entryBytes(ents []*pb.Entry) (n uint64) {
 	return n
 }
 
-// holdSteady keeps a message for the group's next turn if that is steady.
+// holdSteady keeps a message for the group's next turn if that turn will be
+// steady.
 func (g *group) holdSteady(m *pb.Message) bool {
 	s := &g.steady
 	if !s.on || m.GetTerm() != g.term {
@@ -242,7 +243,8 @@ func (s *steady) peer(id uint64) *steadyPeer {
 	return nil
 }
 
-// end returns the last index of a follower's log with the appends that wait.
+// end returns the last index of a follower's log, including the appends that
+// wait for the next turn.
 func (s *steady) end(g *group) uint64 {
 	if n := len(s.inputs); n > 0 {
 		m := s.inputs[n-1]
@@ -251,8 +253,8 @@ func (s *steady) end(g *group) uint64 {
 	return g.log.Last()
 }
 
-// beginSteady starts a turn of a steady group. It reports false if the turn is
-// raft's.
+// beginSteady starts a turn of a steady group. It returns false if raft must
+// handle the turn.
 func (c *Core) beginSteady(g *group) bool {
 	s := &g.steady
 	if g.stopped != sharding.NotStopped || g.rewrite || g.confUnwritten || g.campaign || g.reads.HasWaiting() || !g.leader && len(g.proposals) > 0 ||
@@ -304,9 +306,9 @@ func (c *Core) hasRoom(g *group) bool {
 	return !slices.ContainsFunc(g.steady.peers, func(p steadyPeer) bool { return p.bytes+bytes > c.opts.maxUnacknowledged() })
 }
 
-// maxUnacknowledged bounds the entries that a steady leader has sent to a member
-// without an acknowledgment. The leader becomes steady at half of it, so that it
-// does not change back and forth.
+// maxUnacknowledged bounds the entries that a steady leader has sent to a
+// member without an acknowledgment. The leader enters the steady state again at
+// half of this bound, so that it does not switch back and forth.
 func (o *Options) maxUnacknowledged() uint64 { return min(o.MaxInflightBytes, o.MaxUncommittedBytes) }
 
 // beginSteadyLeader counts acknowledgments and appends proposals.
@@ -350,8 +352,8 @@ func (c *Core) beginSteadyLeader(g *group) {
 	}
 }
 
-// commitSteady commits what a majority of the voters has; this replica has the
-// entries up to own.
+// commitSteady commits the entries that a majority of the voters has. own is
+// the last index that this replica has.
 func (g *group) commitSteady(own uint64) {
 	s := &g.steady
 	s.matches = append(s.matches[:0], own)
@@ -402,7 +404,7 @@ func (g *group) message(kind *pb.MessageType, to, index uint64) *steadyMessage {
 	return w
 }
 
-// appendFor returns an append of entries behind prev, which is of this term.
+// appendFor returns an append of the entries after prev, an index of this term.
 func (g *group) appendFor(to, prev uint64, ents []*pb.Entry) *pb.Message {
 	w := g.message(&msgApp, to, prev)
 	w.logTerm, w.commit = g.term, g.hard.Commit
@@ -454,8 +456,9 @@ func (s *steady) skipTick(o *Options) bool {
 	return true
 }
 
-// leaveSteady brings raft up to date. What raft wants done was done, so it is
-// discarded, except for the messages that wait for the next turn.
+// leaveSteady brings raft up to date. The group has already done what raft then
+// asks for, so its output is discarded, except for the messages that wait for
+// the next turn.
 func (g *group) leaveSteady() {
 	s := &g.steady
 	s.on, s.left = false, true
@@ -484,8 +487,9 @@ func (g *group) leaveSteady() {
 	}
 }
 
-// replayLeader gives raft the entries and the acknowledgments. Of committed
-// entries it needs only the number, because it reads them from the log.
+// replayLeader passes the entries and the acknowledgments to raft. For
+// committed entries raft needs only their number, because it reads them from
+// the log.
 func (g *group) replayLeader() {
 	s, commit := &g.steady, g.hard.Commit
 	if s.base < commit {
@@ -523,14 +527,14 @@ func (g *group) replayEntries(ents []*pb.Entry) {
 	g.discardReadies()
 }
 
-// answerOf returns an acknowledgment as a member sent it.
+// answerOf returns an acknowledgment in the form in which a member sends it.
 func (g *group) answerOf(from, index uint64) *steadyMessage {
 	w := g.message(&msgAppResp, g.replica, index)
 	w.from = from
 	return w
 }
 
-// replayFollower gives raft the entries as one append.
+// replayFollower passes the entries to raft as one append.
 func (g *group) replayFollower() {
 	s := &g.steady
 	if !s.heard {
@@ -547,7 +551,8 @@ func (g *group) replayFollower() {
 	g.discardReadies()
 }
 
-// discardReadies takes what raft wants done and was done already.
+// discardReadies takes and discards raft's output, because the group has
+// already acted on it.
 func (g *group) discardReadies() {
 	for g.raw.HasReady() {
 		rd := g.raw.Ready()

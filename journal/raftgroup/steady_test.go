@@ -19,8 +19,8 @@ func (d *drill) steadyTurns() (n uint64) {
 	return n
 }
 
-// twins are two clusters with the same inputs. All turns of one take a
-// raft.Ready.
+// twins are two clusters with the same inputs. In one of them, every turn takes
+// a raft.Ready.
 type twins struct {
 	t     *testing.T
 	both  [2]*drill
@@ -57,8 +57,8 @@ func (w *twins) do(what string, fn func(d *drill)) {
 	}
 }
 
-// compare compares the replicas of both clusters: their logs, and with all the
-// state that is still on its way also how far they are committed and applied.
+// compare compares the logs of the replicas of both clusters. If complete is
+// set, it also compares their commit and applied indexes.
 func (w *twins) compare(shards int, complete bool) {
 	w.t.Helper()
 	for i := range w.both[0].nodes {
@@ -84,8 +84,8 @@ func (w *twins) compare(shards int, complete bool) {
 	}
 }
 
-// TestSteadyTurnsAgreeWithRaft gives two clusters the same inputs, one of which
-// leaves every turn to raft.
+// TestSteadyTurnsAgreeWithRaft gives the same inputs to two clusters, one of
+// which leaves every turn to raft.
 func TestSteadyTurnsAgreeWithRaft(t *testing.T) {
 	const shards = 3
 	for seed := range uint64(12) {
@@ -125,7 +125,7 @@ func TestSteadyTurnsAgreeWithRaft(t *testing.T) {
 						if cutFor--; cutFor == 0 {
 							w.do("mend", func(d *drill) {
 								clear(d.cut)
-								for range 6 { // what was missed is sent
+								for range 6 { // entries that a follower missed are sent
 									d.beat()
 								}
 							})
@@ -207,7 +207,7 @@ func TestSteadyTurnsAgreeWithRaft(t *testing.T) {
 	}
 }
 
-// recover compares what the logs on the disks hold.
+// recover recovers the logs on the disks of both clusters and compares them.
 func (w *twins) recover() {
 	for i := range w.both[0].nodes {
 		var recs [2]*recovery.Recovered
@@ -270,7 +270,7 @@ func TestSteadyGroupsDoNotCallRaft(t *testing.T) {
 }
 
 // TestSteadyFollowerRefusesGaps: an append that does not continue the log is
-// raft's to reject.
+// left to raft, which rejects it.
 func TestSteadyFollowerRefusesGaps(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
@@ -289,7 +289,8 @@ func TestSteadyFollowerRefusesGaps(t *testing.T) {
 	}
 }
 
-// TestSteadyLogIsTruncatedWithRaft: raft has applied what is truncated.
+// TestSteadyLogIsTruncatedWithRaft: raft has applied all entries that are
+// truncated.
 func TestSteadyLogIsTruncatedWithRaft(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		d := &drill{t: t, cut: map[[2]int]bool{}, tune: func(o *Options) { o.TruncateTicks, o.RetainBytes = 1, 1 }}

@@ -21,9 +21,9 @@ import (
 //	leader ──▶ transfers its leadership, and reports at once that it no longer leads ──▶ aside
 //	follower ──────────────────────────────────────────────────────────────────────────▶ aside
 //
-// A replica that stepped aside never campaigns, whatever asks it to, accepts no
-// proposals or reads, and sends no snapshot. What it still does depends on the
-// reason:
+// A replica that stepped aside never campaigns, even if it is asked to, accepts
+// no proposals or reads, and sends no snapshot. What else it does depends on
+// the reason:
 //
 //   - StopUnsupported: its log is intact and only this release cannot read it.
 //     It votes and acknowledges entries, so that a group with one healthy
@@ -67,7 +67,7 @@ func (c *Core) ReplicaStopped(s StoppedReplica) {
 	c.markDirty(g)
 }
 
-// stopState is why a replica has stepped aside, if it has.
+// stopState holds the reason why a replica has stepped aside, if it has.
 type stopState struct {
 	stopped sharding.StopReason
 	failed  bool     // raft panicked; it is not called again
@@ -83,7 +83,8 @@ func (g *group) isDisabled() bool {
 	return g.failed || g.stopped == sharding.StopDamaged && g.raw.BasicStatus().RaftState != raft.StateLeader
 }
 
-// canVote reports whether the replica may vote, as far as it knows.
+// canVote reports whether the replica may vote, according to the membership
+// that it knows.
 func (g *group) canVote() bool {
 	return g.stopped == sharding.NotStopped || g.stopped == sharding.StopUnsupported && !g.isSoleVoter()
 }
@@ -101,8 +102,8 @@ func (c *Core) acceptsMessage(g *group, m *pb.Message) bool {
 	case g.isDisabled():
 		return false
 	}
-	// It is transferring its leadership: the successor must report its progress
-	// before it campaigns.
+	// The replica is transferring its leadership, and the successor must report
+	// its progress before it campaigns.
 	if m.GetTerm() > g.term {
 		c.stepDown(g)
 		return false
@@ -113,14 +114,14 @@ func (c *Core) acceptsMessage(g *group, m *pb.Message) bool {
 // stoppedGroups are the groups whose state machine has stopped.
 type stoppedGroups struct {
 	groups   []*group
-	failures []Failure // of raft, not reported yet
+	failures []Failure // panics of raft that are not reported yet
 }
 
 func (s *stoppedGroups) remove(g *group) {
 	s.groups = slices.DeleteFunc(s.groups, func(o *group) bool { return o == g })
 }
 
-// bytes returns the memory used by their logs.
+// bytes returns the memory used by the logs of the stopped groups.
 func (s *stoppedGroups) bytes() (n int64) {
 	for _, g := range s.groups {
 		n += g.log.Bytes()
@@ -135,7 +136,8 @@ func (s *stoppedGroups) takeFailures() []Failure {
 	return out
 }
 
-// tickStopped is a tick of a stopped replica. Raft's own tick would let it campaign.
+// tickStopped handles a tick of a stopped replica. Raft's own tick could start
+// a campaign.
 func (c *Core) tickStopped(g *group) {
 	c.mail.flush(g)
 	if g.raw.BasicStatus().RaftState == raft.StateLeader {
@@ -150,8 +152,8 @@ func (c *Core) tickStopped(g *group) {
 		c.clocks.stop(g)
 		return
 	}
-	// Without a message from its leader for an election timeout it may vote for
-	// another candidate.
+	// After an election timeout without a message from its leader, the replica may
+	// vote for another candidate.
 	if g.unheard++; g.unheard >= c.opts.ElectionTicks && g.lead != raft.None {
 		_ = g.node().ForgetLeader()
 		c.markDirty(g)
@@ -182,7 +184,7 @@ func (c *Core) transferAway(g *group) {
 	g.asked = nil
 	c.stepDown(g)
 	for _, id := range g.others() {
-		c.mail.sendNote(g, wire.NoteWake, id) // a leader does not ask to be led
+		c.mail.sendNote(g, wire.NoteWake, id) // a leader does not send a wake note
 	}
 }
 
@@ -261,11 +263,11 @@ func (c *Core) beginFailed(g *group) {
 // step passes a message to raft.
 func (c *Core) step(g *group, m *pb.Message) {
 	defer c.recoverPanic(g)
-	// An error means that the message was ignored, which is right.
+	// An error means that raft ignored the message, as it should.
 	_ = g.node().Step(m)
 }
 
-// campaign makes a group campaign; raft may refuse.
+// campaign makes a group campaign, unless raft rejects that.
 func (c *Core) campaign(g *group) {
 	defer c.recoverPanic(g)
 	_ = g.node().Campaign()

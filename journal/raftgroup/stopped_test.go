@@ -22,8 +22,8 @@ func (n *drilled) stop(shard int, why sharding.StopReason) {
 
 var reasons = []sharding.StopReason{sharding.StopUnsupported, sharding.StopDamaged}
 
-// TestStoppedLeaderTransfersLeadership: it transfers at once, and accepts nothing
-// meanwhile.
+// TestStoppedLeaderTransfersLeadership: a stopped leader transfers its
+// leadership at once, and accepts no proposals or reads until then.
 func TestStoppedLeaderTransfersLeadership(t *testing.T) {
 	for _, why := range reasons {
 		d := newDrill(t, 3, 1)
@@ -65,9 +65,9 @@ func TestStoppedLeaderTransfersLeadership(t *testing.T) {
 	}
 }
 
-// TestStoppedReplicaIsNeverElected: the stopped replica has the newest log and
-// one other replica is left. That one leads, with the vote and the log of the
-// stopped one.
+// TestStoppedReplicaIsNeverElected: the stopped replica has the newest log, and
+// only one other replica is left. That other replica leads, with the vote and
+// the log entries of the stopped one.
 func TestStoppedReplicaIsNeverElected(t *testing.T) {
 	d := newDrill(t, 3, 8)
 	d.until("leaders", 60, func() bool { return d.led(8) })
@@ -109,9 +109,9 @@ func TestStoppedReplicaIsNeverElected(t *testing.T) {
 	}
 }
 
-// TestDamagedReplicaSendsNothing: it sends neither votes nor acknowledgments, so
-// one healthy replica of three can neither lead nor commit. Once the third one
-// is back they can, without the damaged one.
+// TestDamagedReplicaSendsNothing: a damaged replica sends neither votes nor
+// acknowledgments, so one healthy replica of three can neither lead nor commit.
+// Once the third replica is back, the two healthy replicas can do both.
 func TestDamagedReplicaSendsNothing(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
@@ -159,8 +159,9 @@ func TestGroupOfStoppedReplicasHasNoLeader(t *testing.T) {
 	}
 }
 
-// TestStoppedSoleReplicaReportsNoQuorum: it reports that there is no quorum, so
-// that callers get an answer, and never leads again in this generation.
+// TestStoppedSoleReplicaReportsNoQuorum: a stopped sole replica reports that
+// there is no quorum, so that callers get an answer. It never leads again in
+// this generation.
 func TestStoppedSoleReplicaReportsNoQuorum(t *testing.T) {
 	for _, why := range reasons {
 		d := newEmptyDrill(t, 1)
@@ -201,7 +202,8 @@ func TestLaterGenerationIsNotStopped(t *testing.T) {
 	}
 }
 
-// TestLogOfStoppedReplicaIsBounded: at the bound it still votes.
+// TestLogOfStoppedReplicaIsBounded: a stopped replica whose log has reached the
+// bound accepts no entries, but still votes.
 func TestLogOfStoppedReplicaIsBounded(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
@@ -224,8 +226,9 @@ func TestLogOfStoppedReplicaIsBounded(t *testing.T) {
 	}
 }
 
-// TestStoppedReplicaDoesNotPinSegments: its entries, more than fit one record,
-// are rewritten at the end of the log, and a power cut meanwhile loses none.
+// TestStoppedReplicaDoesNotPinSegments: the entries of a stopped replica, which
+// do not fit into one record, are rewritten at the end of the log. A power cut
+// during the rewrite loses none of them.
 func TestStoppedReplicaDoesNotPinSegments(t *testing.T) {
 	for cut := range 40 {
 		n := &lonely{fs: disktest.NewCrashable(rand.New(rand.NewPCG(1, uint64(cut)))), machine: newMachine()}
@@ -255,7 +258,7 @@ func TestStoppedReplicaDoesNotPinSegments(t *testing.T) {
 				err = n.driver.Turn()
 			}
 			n.machine.flush()
-			n.machine.durable[1] = frozen // also for the flush just recorded
+			n.machine.durable[1] = frozen // also in the flush that was just recorded
 			if err == nil {
 				err = n.driver.Tick()
 			}

@@ -23,9 +23,9 @@ type machine struct {
 	mu      sync.Mutex
 	entries map[sharding.ShardID][]journal.Committed
 	applied map[sharding.ShardID]uint64
-	durable map[sharding.ShardID]uint64 // as of watermark
+	durable map[sharding.ShardID]uint64 // durable indexes as of watermark
 	mark    uint64
-	flushes []map[sharding.ShardID]uint64 // durable as of watermark 1, 2, …
+	flushes []map[sharding.ShardID]uint64 // durable indexes as of watermark 1, 2, …
 	backlog int64
 	faults  []error
 }
@@ -164,7 +164,7 @@ func (s *sink) drops() []DroppedProposal {
 	return append([]DroppedProposal(nil), s.dropped...)
 }
 
-// handTicker ticks when the test says so.
+// handTicker ticks when the test sends to it.
 type handTicker chan time.Time
 
 func (t handTicker) C() <-chan time.Time { return t }

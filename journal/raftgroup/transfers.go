@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// resumeTicks is how long an interrupted snapshot can be resumed: the sender
-	// keeps its file and the log behind it, and the receiver keeps the received
-	// part.
+	// resumeTicks is how many ticks an interrupted snapshot can be resumed: for
+	// that long, the sender keeps the snapshot's file and the log entries after
+	// it, and the receiver keeps the received part.
 	resumeTicks = 3000
 	// checkFilesTicks is the number of ticks between two checks of the kept files.
 	checkFilesTicks = 10
-	// maxRetryTicks bounds the delay after failed snapshots of a group.
+	// maxRetryTicks bounds the delay before a group sends another snapshot after
+	// failures, in ticks.
 	maxRetryTicks = 64
 )
 
@@ -32,22 +33,23 @@ type transfers struct {
 	opts      *Options
 	stats     *Counters
 	files     *snapdir.Dir // nil without snapshots
-	now       uint64       // ticks
-	sending   int          // handed out, outcome not reported yet
+	now       uint64       // number of ticks so far
+	sending   int          // number of snapshots handed out whose outcome is not reported yet
 	unsent    []*transfer.Outgoing
 	withFiles []*group // groups with a file being sent or partly received
 }
 
 // groupTransfers is the snapshot state of a group.
 type groupTransfers struct {
-	pins raftlog.Pins      // of followers that a snapshot is being sent to
+	pins raftlog.Pins      // pins for the followers to which a snapshot is being sent
 	file *snapdir.SendFile // the file being sent to them
-	// After a failed snapshot no other is sent before this tick.
+	// After a failed snapshot, no snapshot is sent before tick retryAt. failures
+	// counts the failed snapshots in succession.
 	failures int
 	retryAt  uint64
 
 	incoming *transfer.Incoming
-	part     *snapdir.Part // of an interrupted snapshot
+	part     *snapdir.Part // received part of an interrupted snapshot
 }
 
 // snapshotFunc returns describe bound to a group, or nil if there are no
@@ -72,8 +74,8 @@ func (t *transfers) describeSnapshot(g *group) (*pb.Snapshot, error) {
 		index, term = h.Index, h.Term
 	}
 	if first, _ := g.log.FirstIndex(); index == 0 || index < first-1 || index < g.conf.Index {
-		// A member added by the last change would not find itself in an older
-		// state, and would ignore the snapshot.
+		// A member that the last change added would not find itself in the members of
+		// an older state, and would ignore the snapshot.
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
 	return wire.SnapshotOf(index, uint64(term), g.conf.State), nil
@@ -107,10 +109,11 @@ func (t *transfers) ship(out []*transfer.Outgoing, g *group, m *pb.Message) []*t
 	return append(out, transfer.New(header, n.ID))
 }
 
-// begin decides which state is sent, whose index may differ from the index that
-// raft was given, and pins the log behind it: either the group's existing file,
-// or a state that is to be written to a new file. A direct transfer streams the
-// state from the store. Core.ReportSnapshot must be called even after an error.
+// begin chooses the state to send and pins the log entries after it. It is
+// either the group's existing file, or a state that is to be written to a new
+// file; its index may differ from the index that raft was given. A direct
+// transfer streams the state from the store instead. Core.ReportSnapshot must
+// be called even after an error.
 func (t *transfers) begin(g *group, o *transfer.Outgoing, direct bool) error {
 	t.detach(g, o)
 	if g == nil || g.replica != uint64(o.From) || !g.leader {
@@ -259,8 +262,8 @@ func (t *transfers) tick() {
 }
 
 // keepLog saves the entries that are about to be truncated if a snapshot
-// transfer needs them. If they do not fit or cannot be written, that snapshot
-// is wasted and another one starts after it.
+// transfer needs them. If they do not fit or cannot be written, the snapshot is
+// sent in vain, and another snapshot must follow it.
 func (t *transfers) keepLog(g *group) {
 	if !t.hasPins(g) || t.files == nil {
 		g.log.DropCatchUp()
@@ -288,9 +291,9 @@ func (t *transfers) discardAll(g *group) {
 	t.discardFile(g)
 }
 
-// discardInstalled discards the snapshot file that the group's generation began with once
-// the state machine holds it durably as of the recorded watermark: a restart
-// then finds the generation complete.
+// discardInstalled discards the snapshot file with which the group's generation began,
+// once the state machine has its content durably as of the recorded watermark. A restart
+// then finds the generation complete without the file.
 func (t *transfers) discardInstalled(g *group, durable uint64) {
 	if g.install.Index != 0 && durable >= g.install.Index {
 		t.files.Discard(g.fileName())
@@ -304,7 +307,8 @@ func (t *transfers) discard(in *transfer.Incoming, err error) {
 	in.End(err)
 }
 
-// releaseIncoming drops a snapshot that was not stepped, but keeps its received part.
+// releaseIncoming drops a snapshot that was not stepped into raft, but keeps
+// the part that was received.
 func (t *transfers) releaseIncoming(g *group, in *transfer.Incoming) {
 	t.keepPart(g, in)
 	if g != nil && g.transfer.incoming == in {

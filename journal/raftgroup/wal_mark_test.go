@@ -12,10 +12,10 @@ import (
 	"github.com/hostd/hostd/journal/wal"
 )
 
-// TestMarkOfIdleLogIsSynced cuts the power after a tick without appends, on a
-// stopped wall clock, and damages the last record. The log is rejected because
-// the mark covers the record. If records are appended in every tick, the mark is
-// synced at intervals of the wall clock instead.
+// TestMarkOfIdleLogIsSynced stops the wall clock, cuts the power after a tick
+// without appends, and damages the last record. The log is rejected because its
+// durable mark covers that record. If records are appended in every tick, the
+// mark is synced at intervals of the wall clock instead.
 func TestMarkOfIdleLogIsSynced(t *testing.T) {
 	for seed := range uint64(20) {
 		fs := disktest.NewCrashable(rand.New(rand.NewPCG(seed, 5)))

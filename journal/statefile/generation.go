@@ -12,7 +12,8 @@ import (
 // installed snapshot.
 type Generation struct {
 	Shard sharding.ShardID
-	// Generation is the current number or, if Gone, the next one.
+	// Generation is the number of the current generation or, if Gone is set, of
+	// the next one.
 	Generation uint32
 	// Gone means that no replica of the shard is on this node.
 	Gone bool
@@ -25,7 +26,7 @@ type Generation struct {
 type Install struct {
 	Index uint64
 	Term  sharding.Term // of the entry at Index
-	// Digest is that of the stream, see Trailer.
+	// Digest is the digest of the stream, see Trailer.
 	Digest Digest
 	// Stream is the stream if it is already open. The receiver closes it.
 	Stream io.ReadCloser
@@ -37,8 +38,8 @@ type Install struct {
 // can be sent to another node.
 type Pinned interface {
 	Header() Header
-	// Stream returns the state's stream, for one reader. It replaces Close:
-	// closing the stream releases the state.
+	// Stream returns the state's stream, for one reader. Closing the stream
+	// releases the state, so Close must not be called as well.
 	Stream() io.ReadCloser
 	// Close releases a state that was not streamed.
 	Close() error

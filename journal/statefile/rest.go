@@ -45,7 +45,7 @@ type offsetReader struct {
 	from   io.ReaderAt
 	size   int64
 	at     int64
-	number uint64 // of the next chunk
+	number uint64 // number of the next chunk
 	mem    []byte
 	buf    []byte // part of mem that is verified and not read yet
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestReaderResumesAfterInterruption interrupts a stream at many offsets, repeatedly: a reader
-// does not need the verified bytes again.
+// TestReaderResumesAfterInterruption interrupts a stream at many offsets, repeatedly. A reader
+// continues without reading the verified bytes again.
 func TestReaderResumesAfterInterruption(t *testing.T) {
 	whole := stream(t, &pairs{n: 40, size: 20 << 10})
 	broken := errors.New("broken")
@@ -43,8 +43,8 @@ func TestReaderResumesAfterInterruption(t *testing.T) {
 	}
 }
 
-// TestOffsetReaderReturnsNoDamagedBytes flips each bit of a stream: the returned bytes are
-// those that were written, and none are returned from the damaged part on.
+// TestOffsetReaderReturnsNoDamagedBytes flips each bit of a stream. The reader returns
+// only bytes as they were written, and nothing from the damaged part on.
 func TestOffsetReaderReturnsNoDamagedBytes(t *testing.T) {
 	whole := stream(t, &pairs{n: 3, size: 10})
 	for i := range whole[:len(whole)-len(Digest{})] {
@@ -80,7 +80,7 @@ func TestOffsetReaderStartsAtChunkBoundaries(t *testing.T) {
 			t.Fatalf("from %d: %d bytes, %v", offset, len(got), err)
 		}
 	}
-	if boundaries != 6 { // the start, three chunks, the trailer, the end
+	if boundaries != 6 { // the start, and the ends of the header, three chunks and the trailer
 		t.Errorf("%d boundaries", boundaries)
 	}
 	for _, offset := range []int64{int64(len(whole)) + 1, 1 << 40} {

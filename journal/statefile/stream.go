@@ -14,7 +14,8 @@ import (
 const (
 	version   = 1
 	headBytes = 8 + 4 + 8 + 8 + 4
-	// frameBytes are the length and the checksum before a chunk's pairs.
+	// frameBytes is the size of the length and the checksum before a chunk's
+	// pairs.
 	frameBytes = 4 + 4
 	tailBytes  = frameBytes + 8 + 8 + 32
 

@@ -13,20 +13,20 @@ var (
 	// ErrNoRoom: the disk has no space for the store's writes. The data is
 	// intact; free space and open the store again.
 	ErrNoRoom = errors.New("journal store: no space left on the disk")
-	// ErrValueTooLarge: a value exceeds MaxValueBytes. No later part of the
-	// batch was written; the caller must stop.
+	// ErrValueTooLarge: a value exceeds MaxValueBytes. The parts of the batch
+	// after it were not written; the caller must stop.
 	ErrValueTooLarge = errors.New("journal store: value too large")
 	// ErrVersion: the version of a batch is not above the last one.
 	ErrVersion = errors.New("journal store: version out of order")
 )
 
-// DamageError reports stored bytes that contradict a checksum, a length or an
-// earlier promise, where they are, and what an operator can do. It wraps
+// DamageError reports stored bytes that contradict a checksum, a length or the
+// log, where they are, and what an operator can do about it. It wraps
 // journal.ErrDamaged. The damaged data was not served.
 type DamageError struct {
 	// Where is a file's base name, or a class of keys and the shard.
 	Where string
-	// The kind of damage.
+	// What is the kind of damage.
 	What string
 	// Action is what the operator can do; empty if the caller knows better.
 	Action string

@@ -10,9 +10,9 @@ import (
 
 // Badger reads tables through memory mappings. A page that the disk cannot read
 // causes a fault, which ends the process without naming the file, unless the
-// goroutine asks for a panic instead. Goroutines that compact tables belong to
-// Badger, so a fault there does end the process; the next start reads the files
-// and names the damaged one.
+// goroutine has asked for a panic instead. The goroutines that compact tables
+// belong to Badger, so a fault in one of them does end the process. The next
+// start reads the files and names the damaged one.
 
 // panicOnFault turns faults of the goroutine into panics until the returned
 // function is called.
@@ -23,8 +23,8 @@ func panicOnFault() (restore func()) {
 	return func() { debug.SetPanicOnFault(before) }
 }
 
-// damageFromPanic converts a panic of Badger into damage: a page that cannot be read, or
-// invalid bytes. where is what was being read.
+// damageFromPanic converts a panic of Badger, over a page that cannot be read or over
+// invalid bytes, into a DamageError. where names the file or rows that were being read.
 func damageFromPanic(panicked any, where string) *DamageError {
 	d := &DamageError{Where: where, What: "a block of a table is invalid", Action: actionRebuild}
 	var err runtime.Error
@@ -41,7 +41,7 @@ func damageFromPanic(panicked any, where string) *DamageError {
 	return d
 }
 
-// tables lists the tables. Badger reads their indexes under a lock, which stays
+// tables lists the tables. Badger reads their indexes under a lock that stays
 // locked after a fault, so an unreadable index is fatal.
 func (s *Store) tables() []badger.TableInfo {
 	defer panicOnFault()()

@@ -20,7 +20,7 @@ func TestUnreadablePagesAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := tableNames(t, s)[1] // version 2
+	name := tableNames(t, s)[1] // the table with version 2
 	whole, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestUnreadablePagesAreNamed(t *testing.T) {
 		}
 	}
 	v.Close()
-	if err := os.WriteFile(name, whole, 0o600); err != nil { // for the stop
+	if err := os.WriteFile(name, whole, 0o600); err != nil { // so that the store can be closed
 		t.Fatal(err)
 	}
 }

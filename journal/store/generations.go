@@ -13,14 +13,14 @@ import (
 type Generation struct {
 	Shard      sharding.ShardID
 	Generation uint32
-	// Marked means that it has an applied state. A generation without one is
-	// being deleted, or is a snapshot that was not completely installed.
+	// Marked means that the generation has an applied state. A generation without
+	// one is being deleted, or is a snapshot that was not completely installed.
 	Marked  bool
 	Applied Applied
 }
 
 // Generations returns every generation of every shard that has a key in the
-// view, in order. It costs one or two seeks each.
+// view, in order. It costs one or two seeks for each generation.
 func (v *View) Generations() (generations []Generation, err error) {
 	defer v.recoverDamage([]byte{}, &err)
 	defer panicOnFault()()
@@ -59,8 +59,8 @@ func (v *View) Generations() (generations []Generation, err error) {
 	}
 }
 
-// recordBytes computes the sum that the applied state of an earlier release
-// lacks.
+// recordBytes computes Applied.Bytes, which the applied state of an earlier
+// release does not have.
 func (v *View) recordBytes(shard sharding.ShardID, generation uint32) (sum uint64, err error) {
 	err = v.Scan(AppendPrefix(nil, shard, generation, ClassEntity), nil, func(_, body []byte) error {
 		h, err := DecodeHead(body)
@@ -83,7 +83,7 @@ func GenerationPrefix(shard sharding.ShardID, generation uint32) []byte {
 	return AppendGeneration(nil, shard, generation)
 }
 
-// MissingMark returns the damage of a generation that has keys but no applied
+// MissingMark returns the error for a generation that has keys but no applied
 // state.
 func MissingMark(shard sharding.ShardID) error {
 	return &DamageError{Where: fmt.Sprintf("shard %d", shard), What: "it has keys but no applied state", Action: actionRebuild}

@@ -34,8 +34,8 @@ func TestHeadBytes(t *testing.T) {
 	}
 }
 
-// TestHeadRunBytes pins the end of the row of a run, alone and with the other
-// further fields, and rejects rows whose status is invalid.
+// TestHeadRunBytes pins the bytes at the end of a run's row, with and without
+// the other optional fields, and rejects rows with an invalid status.
 func TestHeadRunBytes(t *testing.T) {
 	status := journal.AppendRunStatus(nil, &journal.RunStatus{State: journal.RunRunning, Steps: 2, Waits: []string{"sleep"}})
 	h := Head{Sequence: 1, Run: NewHeadRun(5, status)}
@@ -60,7 +60,7 @@ func TestHeadRunBytes(t *testing.T) {
 		if s, err := got.Run.Status(); err != nil || s.Steps != 2 || len(s.Waits) != 1 || s.Waits[0] != "sleep" {
 			t.Errorf("%+v %v", s, err)
 		}
-		for _, at := range []int{len(body) - 2, len(body) - 3, len(body) - 15} { // the length and the state
+		for _, at := range []int{len(body) - 2, len(body) - 3, len(body) - 15} { // positions of the length and of the state
 			bad := append([]byte(nil), body...)
 			bad[at] ^= 0x80
 			if _, err := DecodeHead(bad); !errors.Is(err, journal.ErrDamaged) {

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestOpenNamesDamagedHeaders: Open rejects files other than tables with a
-// damaged header by name, with a working remedy.
+// TestOpenNamesDamagedHeaders: if the header of a file that is no table is
+// damaged, Open fails with an error that names the file and a remedy that
+// works.
 func TestOpenNamesDamagedHeaders(t *testing.T) {
 	for _, pattern := range []string{"*.mem", "*.vlog", "KEYREGISTRY"} {
 		t.Run(pattern, func(t *testing.T) {
@@ -47,13 +48,13 @@ func TestOpenNamesDamagedHeaders(t *testing.T) {
 			if err := os.Remove(files[0]); err != nil {
 				t.Fatal(err)
 			}
-			closeStore(t, open(t, dir, Options{})) // as it was advised
+			closeStore(t, open(t, dir, Options{})) // after the advised remedy, the store opens
 		})
 	}
 }
 
-// TestVerifyDirHoldsTablesToTheLog: like Open, VerifyDir reports tables that
-// reach less far than the log says.
+// TestVerifyDirHoldsTablesToTheLog: like Open, VerifyDir reports an error if
+// the tables end before the watermark in the log.
 func TestVerifyDirHoldsTablesToTheLog(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})

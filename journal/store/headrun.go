@@ -6,9 +6,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// HeadRun is the status of a run in its entity row: when it began, i64 little
-// endian, and the data of the newest run section of its records. It is empty if
-// the entity is not a run.
+// HeadRun is the status of a run in its entity row: the time when it began, i64
+// little endian, followed by the data of the newest run section in its records.
+// It is empty if the entity is not a run.
 type HeadRun string
 
 // headRunBytes limits a HeadRun: the status has up to 9 texts of 255 bytes.

@@ -19,7 +19,7 @@ const (
 	ClassOutbox  Class = 'b' // an unacknowledged message: journal.Message
 	ClassDue     Class = 'd' // a timer, by its due time: Timer
 	ClassEntity  Class = 'e' // entity row: Head
-	ClassInbox   Class = 'i' // the highest number that an entity received from another
+	ClassInbox   Class = 'i' // the highest message number that an entity received from a source
 	ClassMeta    Class = 'm' // a pair of the metadata machine
 	ClassOrder   Class = 'o' // the records of each raft entry: order pack
 	ClassRecord  Class = 'r' // records of one entity: record pack
@@ -34,8 +34,8 @@ const (
 	ClassDeadLetter Class = 'x'
 	// ClassImport is the progress of the shard's import: Import.
 	ClassImport Class = 'p'
-	// ClassRun is the index of open runs: of each, when it began, and for each
-	// entity type their number.
+	// ClassRun is the index of open runs. It has the start time of each open run,
+	// and the number of open runs of each entity type.
 	ClassRun Class = 'w'
 )
 
@@ -134,8 +134,8 @@ func ParseKey(key []byte) (Key, error) {
 	return Key{}, fmt.Errorf("%w: key class %#x", journal.ErrDamaged, byte(k.Class))
 }
 
-// DescribeKey describes a key's class and shard for people. It never shows an
-// id.
+// DescribeKey describes a key's class and shard for people. It never includes
+// an entity id.
 func DescribeKey(key []byte) string {
 	k, err := ParseKey(key)
 	if err != nil {

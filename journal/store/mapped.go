@@ -16,7 +16,8 @@ import (
 //
 // A page may be released only while the table is certain to be mapped at its
 // address. An iterator keeps all tables mapped that existed when it was
-// created: those listed both before and after.
+// created. These include the tables that are listed both before and after its
+// creation.
 func (s *Store) ReleaseMapped() (bytes int64, err error) {
 	before := make(map[uint64]bool)
 	for _, t := range s.tables() {

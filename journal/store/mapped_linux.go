@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MappedBytes returns how much memory of this process is file pages: tables,
-// the program, and memtable logs, for all stores of the process.
+// MappedBytes returns how many bytes of this process's resident memory are file
+// pages: tables and memtable logs of all its stores, and the program.
 func MappedBytes() (int64, error) {
 	statm, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -26,8 +26,8 @@ func MappedBytes() (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// releasePages releases the pages of shared mappings of the files, which must
-// stay mapped meanwhile.
+// releasePages releases the pages of shared mappings of the files. The caller
+// keeps the files mapped during the call.
 func releasePages(files map[string]bool) (bytes int64, err error) {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {

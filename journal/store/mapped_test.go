@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestReleaseMappedKeepsWhatIsStored: releasing pages loses nothing while
-// tables are compacted.
+// TestReleaseMappedKeepsWhatIsStored: releasing pages while tables are being
+// compacted loses no data.
 func TestReleaseMappedKeepsWhatIsStored(t *testing.T) {
 	s := open(t, t.TempDir(), Options{MemTableBytes: minMemTableBytes})
 	const versions, pairs = 30, 100
@@ -37,7 +37,7 @@ func TestReleaseMappedKeepsWhatIsStored(t *testing.T) {
 	for version := uint64(1); version <= versions; version++ {
 		var b Batch
 		for range pairs {
-			// What cannot be compressed makes tables of their size.
+			// Incompressible bytes make the tables as large as the data.
 			k, at := key(1, rand.IntN(4*pairs)), rand.IntN(len(fill)-1000)
 			if _, there := want[string(k)]; there && rand.IntN(4) == 0 {
 				continue

@@ -27,7 +27,7 @@ func TestKilledStoresWithLargerMemtablesOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, replayed := range []bool{false, true} { // and killed again
+	for _, replayed := range []bool{false, true} { // killed again after a replay
 		copied := filepath.Join(t.TempDir(), "store")
 		if err := os.CopyFS(copied, os.DirFS(s.Dir())); err != nil {
 			t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 
 // BenchmarkMerging measures the compaction cost of a realistic store: 1,000
 // entities with many commands, and between them 100,000 others with two
-// commands and a timer. It reports the processor time of everything and of the
-// part in which the timers fire, and the cost of reads then.
+// commands and a timer. It reports the processor time of the whole run and of
+// the part in which the timers fire, and the cost of reads during that part.
 func BenchmarkMerging(b *testing.B) {
 	for b.Loop() {
 		m := merging{B: b, rng: rand.New(rand.NewPCG(1, 2))}

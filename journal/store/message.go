@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Unacknowledged messages are stored under the entry that created them, so that
-// they can be read in batches, and so are dead letters. Counters are stored
-// under their entity or channel.
+// Unacknowledged messages and dead letters are stored under the entry that
+// created them, so that they can be read in batches. Counters are stored under
+// their entity or channel.
 
 const itemIDBytes = 8 + 4 + 2
 
@@ -42,7 +42,7 @@ func AppendPair(dst []byte, typ, id, otherType, otherID []byte) []byte {
 // destination type (len u8), id (len u16), command (len u8), command for
 // success (len u8), command for rejection (len u8), payload to the end. If the
 // message has a trace, 0 u8 and the trace precede the command. If it has a
-// token, that precedes both, as appendToken writes it.
+// token, the token precedes both, as appendToken writes it.
 func AppendMessage(dst []byte, s *journal.Message) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, journal.PackHops(s.Number, s.Hops, s.Answer))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.At))
@@ -82,8 +82,9 @@ func DecodeMessage(body []byte, id journal.ItemID) (s journal.Message, err error
 }
 
 // appendToken appends the token of a message, or nothing if there is none: 0
-// u8, 16 zero bytes, token (len u8). A trace in its place is not all zeros, and
-// a command is not empty.
+// u8, 16 zero bytes, token (len u8). The token is distinguishable from a trace
+// in the same place, which is not all zeros, and from a command, which is not
+// empty.
 func appendToken(dst []byte, token string) []byte {
 	if token == "" {
 		return dst
@@ -93,7 +94,8 @@ func appendToken(dst []byte, token string) []byte {
 
 const tokenMarkBytes = 16
 
-// tokenAndText reads a token, empty if there is none, and the text after it.
+// tokenAndText reads a token, which is empty if there is none, and the text
+// after it.
 func (f *fields) tokenAndText() (token, text string) {
 	if text = f.text8(); text != "" || len(f.b) < tokenMarkBytes || [tokenMarkBytes]byte(f.b) != [tokenMarkBytes]byte{} {
 		return "", text
@@ -148,8 +150,8 @@ func DecodeCount(body []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(body), nil
 }
 
-// AppendPairCount appends the body of a channel's count: last u64 and, if
-// messages were abandoned, after u64 and given up u64.
+// AppendChannelCounters appends the body of a channel's counters: last u64 and,
+// if messages were abandoned, after u64 and given up u64.
 func AppendChannelCounters(dst []byte, c *journal.ChannelCounters) []byte {
 	dst = AppendCount(dst, c.Last)
 	if c.GivenUp == 0 {
@@ -158,7 +160,7 @@ func AppendChannelCounters(dst []byte, c *journal.ChannelCounters) []byte {
 	return AppendCount(AppendCount(dst, c.After), c.GivenUp)
 }
 
-// DecodePairCount is the inverse of AppendPairCount.
+// DecodeChannelCounters is the inverse of AppendChannelCounters.
 func DecodeChannelCounters(body []byte) (c journal.ChannelCounters, err error) {
 	f := fields{b: body}
 	c.Last = f.u64()

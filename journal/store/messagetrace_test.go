@@ -11,7 +11,8 @@ import (
 )
 
 // TestMessagesKeepTheirTrace pins the body of a message with a trace. A message
-// without one is unchanged, and an invalid trace is damage.
+// without a trace is encoded as before traces existed, and an invalid trace is
+// rejected as damaged.
 func TestMessagesKeepTheirTrace(t *testing.T) {
 	in := journal.TraceContext{Trace: [16]byte{1, 15: 2}, Span: [8]byte{3, 7: 4}, Flags: 1}
 	m := journal.Message{

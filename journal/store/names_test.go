@@ -50,7 +50,7 @@ func TestWatermarkIsOfNamesThatAreSynced(t *testing.T) {
 			}
 		}
 	}
-	// A failed sync is not repeated, and no version is reported as durable.
+	// A failed sync is not repeated, and no new version is reported as durable.
 	d.fails = syscall.EIO
 	defer func() {
 		if recover() == nil || !errors.Is(fatal, syscall.EIO) {

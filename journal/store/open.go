@@ -90,9 +90,10 @@ func openOnce(dir string, opts Options) (db *badger.DB, err error) {
 }
 
 // tableBytes is the size of tables in the level below the first, and
-// tableGrowth the factor between levels: 100 GB need five levels. Building a
-// table needs up to six times its size in memory and a processor for 20 ms per
-// MiB, and several are built concurrently. A process can map 65,530 of them.
+// tableGrowth is the factor between levels: 100 GB need five levels. Building a
+// table needs up to six times its size in memory and 20 ms of processor time
+// per MiB, and several tables are built concurrently. Small tables keep both
+// low, but a process can map at most 65,530 tables.
 const (
 	tableBytes  = 1 << 20
 	tableGrowth = 2
@@ -109,12 +110,12 @@ const newTables = 20
 const stalledTables = 3 * newTables
 
 // badgerOptions disables syncs in the commit path and the value log, and keeps
-// old versions until SetDiscard allows their removal. Badger's own checksums
-// are left to preflight, the strict reads and Scrub, because Badger hides a bad
-// block: a read does not find the block's keys, and a compaction drops
-// everything after it in the table for good. Without verification most bad
-// blocks are read and compacted with their values, whose own checksums reveal
-// the damage on every read.
+// old versions until SetDiscard allows their removal. Badger does not verify
+// its own checksums on reads; preflight, the strict reads and Scrub do. If it
+// did, it would hide a bad block: a read would not find the block's keys, and a
+// compaction would permanently drop everything after the block in the table.
+// Without that verification, most bad blocks are read and compacted together
+// with their values, whose own checksums reveal the damage on every read.
 func badgerOptions(dir string, opts Options) badger.Options {
 	o := badger.DefaultOptions(dir).
 		WithSyncWrites(false).
@@ -140,9 +141,9 @@ func badgerOptions(dir string, opts Options) badger.Options {
 	return o
 }
 
-// watermarkOf returns the highest complete version: tables are finished in
-// version order, but a batch of the highest version may continue in the next
-// table.
+// watermarkOf returns the highest complete version, given the highest version
+// in the tables. Tables are finished in version order, but a batch of the
+// highest version may continue in the next table.
 func watermarkOf(highest uint64) uint64 {
 	if highest == 0 || highest == math.MaxUint64 {
 		return 0

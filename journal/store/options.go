@@ -12,11 +12,12 @@ import (
 
 // Options configure a Store. Zero fields get the default.
 type Options struct {
-	// MemTableBytes is the size of a memtable. About MemTableBytes times
-	// Memtables of data are not durable yet and have to be applied again at a
-	// start; after a kill under a larger size, once more that size. Each
-	// memtable needs about 1.3 times MemTableBytes of anonymous memory. Turning
-	// one into a table costs a processor 4 ms per MiB. Default 8 MiB.
+	// MemTableBytes is the size of a memtable. About MemTableBytes times Memtables
+	// of data are not durable and have to be applied again at a start. If the
+	// store was killed with a larger memtable size, one memtable of that size is
+	// added to this. Each memtable needs about 1.3 times MemTableBytes of
+	// anonymous memory. Turning a memtable into a table takes 4 ms of processor
+	// time per MiB. Default 8 MiB.
 	MemTableBytes int64
 	// Memtables is the number of memtables that may wait for the disk. Default
 	// 4.
@@ -29,8 +30,8 @@ type Options struct {
 	IndexCacheBytes int64
 	// Compactors is the number of compaction goroutines, at least 2. Default 2.
 	Compactors int
-	// Watermark is the one recorded last in the log. If the tables hold less,
-	// Open fails before it changes anything.
+	// Watermark is the last watermark recorded in the log. If the tables end
+	// before it, Open fails before it changes anything.
 	Watermark uint64
 	// Leftover reports to Verify whether a generation of a shard may be
 	// incomplete according to the log: it is being deleted, or the next start
@@ -39,9 +40,8 @@ type Options struct {
 	Leftover func(shard sharding.ShardID, generation uint32) bool
 	// ReadOnly opens without writing anything, for Verify.
 	ReadOnly bool
-	// Disk is used for table files that Badger does not read itself: at Open,
-	// by the strict reads and by the scrub. It also syncs their names. Default
-	// disk.OS.
+	// Disk is used to read table files without Badger: at Open, in strict reads
+	// and in Scrub. It also syncs the directory with their names. Default disk.OS.
 	Disk disk.FS
 	// Now and After are the clock that paces batches and the scrub. Default
 	// time.Now and time.After.
@@ -112,9 +112,9 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// MaxValueBytes bounds a value's body. Larger values would be stored in the
-// value log, where damage shows as an empty value. It is 1 MiB minus the frame,
-// and less with memtables below 7 MiB.
+// MaxValueBytes bounds a value's body. Badger would store larger values in its
+// value log, which returns an empty value for damaged data. It is 1 MiB minus
+// the frame, and less with memtables below 7 MiB.
 func (o Options) MaxValueBytes() int {
 	return int(o.withDefaults().valueThreshold()) - frameBytes - 1
 }

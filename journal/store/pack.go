@@ -7,12 +7,12 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// A record pack is a block of consecutive records of one entity. How records
-// are packed is local to a replica, and differs after a crash when they are
-// written again: packs of one entity may overlap, and an older pack may survive
-// between newer ones. Each pack therefore names the record before its first
-// one. A reader that has not seen that record yet skips the pack, and a reader
-// skips records that it has seen.
+// A record pack is a block of consecutive records of one entity. The division
+// into packs is local to a replica. It may differ when records are written
+// again after a crash, so packs of one entity may overlap, and an older pack
+// may survive between newer ones. Each pack therefore names the record that
+// precedes its first one. A reader skips a pack if it has not seen that record
+// yet, and skips records that it has already seen.
 //
 // Body, little endian: previous index u64, previous ordinal u32 (zeros before
 // the entity's first record), then for each record: index u64, ordinal u32, the
@@ -61,8 +61,9 @@ func (p *Pack) Next() (at journal.Position, raw []byte, err error) {
 	return at, raw, err
 }
 
-// SkipBefore skips records that end before a sequence, judging by the following
-// record. It does not read or verify the skipped ones.
+// SkipBefore skips the records that end before a sequence. It determines where
+// a record ends from the record that follows, and does not read or verify the
+// skipped records.
 func (p *Pack) SkipBefore(from journal.Sequence) {
 	for len(p.rest) >= positionBytes+8 {
 		n := positionBytes + 8 + int(binary.LittleEndian.Uint32(p.rest[positionBytes:]))
@@ -84,16 +85,16 @@ func (p *Pack) SkipBefore(from journal.Sequence) {
 //
 // Body: previous index u64 little endian, with its highest bit set if rows have
 // fingerprints, then rows: index uvarint (minus that of the previous row, or
-// minus previous), ordinal uvarint, with that bit the fingerprint u32 little
-// endian, type (len u8), id (len u16), first sequence uvarint, event count
-// uvarint, each event: tag count u8, each tag (len u8).
+// minus previous), ordinal uvarint, if that bit is set the fingerprint u32
+// little endian, type (len u8), id (len u16), first sequence uvarint, event
+// count uvarint, each event: tag count u8, each tag (len u8).
 
-// fingerprinted is the bit of a pack's previous index that marks rows with
-// fingerprints.
+// fingerprinted is the bit in a pack's previous index that is set if the rows
+// have fingerprints.
 const fingerprinted = 1 << 63
 
-// OrderWriter appends order packs. Its zero value writes those of earlier
-// cluster versions, without fingerprints.
+// OrderWriter appends order packs. Its zero value writes packs without
+// fingerprints, as in earlier cluster versions.
 type OrderWriter struct{ Fingerprints bool }
 
 // Start appends the start of an order pack's body.
@@ -105,8 +106,8 @@ func (w OrderWriter) Start(dst []byte, previous uint64) []byte {
 }
 
 // Row appends the row of a record with events. before is the index of the
-// previous row, or the pack's previous index. The fingerprint is that of the
-// hash chain after the record, or 0 if it is unknown.
+// previous row, or the pack's previous index. fingerprint is the fingerprint of
+// the hash chain after the record, or 0 if it is unknown.
 func (w OrderWriter) Row(dst []byte, before uint64, at journal.Position, fingerprint uint32, v *journal.RecordView) []byte {
 	dst = binary.AppendUvarint(dst, at.Index-before)
 	dst = binary.AppendUvarint(dst, uint64(at.Ordinal))
@@ -133,8 +134,8 @@ type OrderRow struct {
 	Type, ID []byte
 	First    journal.Sequence
 	Events   int
-	// Fingerprint is that of the entity's hash chain after the record; 0 if the
-	// row was written at an earlier cluster version.
+	// Fingerprint is the fingerprint of the entity's hash chain after the record.
+	// It is 0 if the row was written at an earlier cluster version.
 	Fingerprint uint32
 	tags        []byte
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Badger opens tables in its own goroutines: a damaged table ends the process
-// with a panic there, or is skipped with a log line, and a missing manifest
-// makes Badger delete every table. So the files are verified first, in a
-// goroutine that recovers, before Badger may touch the directory.
+// Badger opens tables in its own goroutines. A damaged table there ends the
+// process with a panic, or is skipped with a log line, and a missing manifest
+// makes Badger delete every table. The files are therefore verified before
+// Badger touches the directory, in a goroutine that recovers from panics.
 
 // removeEmptyLogs deletes empty memtable logs, which a kill between two system
 // calls leaves behind and which Badger refuses to open.
@@ -45,9 +45,9 @@ func removeEmptyLogs(dir string) (removed int, err error) {
 
 // fitMemtables returns the memtable size, at least bytes, with which a killed
 // store can be opened. Badger replays each memtable log into one memtable and
-// ends the process if it does not fit. A new log is twice the memtable size of
-// its time; a replayed log is as large as its content, which takes less than
-// twice that in memory.
+// ends the process if the log does not fit. A new log file is twice as large as
+// the memtable size that was configured then. A log that was replayed before is
+// as large as its content, which takes less than twice that space in memory.
 func fitMemtables(dir string, bytes int64) (int64, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.mem"))
 	if err != nil {
@@ -68,7 +68,7 @@ func fitMemtables(dir string, bytes int64) (int64, error) {
 	return fits, nil
 }
 
-// The store is not encrypted: its files name key 0, and its key registry is
+// The store is not encrypted, so its files name key 0, and its key registry is
 // empty.
 const (
 	keyIDBytes    = 8
@@ -77,8 +77,9 @@ const (
 	actionNewKeys = "keep a copy, then remove the file: the store is not encrypted and creates a new one"
 )
 
-// checkHeaders checks the files other than tables that Badger refuses to open
-// if their header is damaged, although nothing in them is needed.
+// checkHeaders checks the headers of the files other than tables. Badger fails
+// to open if one of these headers is damaged, although nothing in these files
+// is needed.
 func checkHeaders(dir string) error {
 	for _, kind := range []struct{ pattern, action string }{{"*.mem", actionLog}, {"*.vlog", actionSpare}} {
 		names, err := filepath.Glob(filepath.Join(dir, kind.pattern))
@@ -92,7 +93,7 @@ func checkHeaders(dir string) error {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, badger.KeyRegistryFileName)); err != nil {
-		return nil // a new store, or Badger creates another registry
+		return nil // the store is new, or Badger creates a new registry
 	}
 	keys, err := badger.OpenKeyRegistry(badger.KeyRegistryOptions{Dir: dir, ReadOnly: true})
 	if err != nil {

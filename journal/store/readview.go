@@ -13,7 +13,7 @@ type View struct {
 	st      *Store
 	version uint64
 	txn     *badger.Txn
-	calling bool // a caller's function is running: a panic belongs to the caller
+	calling bool // a caller's function is running, so a panic is the caller's
 	broken  bool // Badger panicked and lost count of its iterators
 }
 

@@ -11,19 +11,19 @@ import (
 func (s *Store) FreeBytes() (free, total uint64, err error) { return disk.Space(s.dir) }
 
 // ReserveBytes returns the space that the store may use without another Write:
-// the memtables with their logs, and the tables produced from them and by one
-// compaction. A node whose free space falls below it risks SIGBUS, because
-// Badger writes its logs and tables through mappings of sparse files.
+// for the memtables' logs, for the tables produced from the memtables, and for
+// one compaction. If the free space falls below it, the process risks SIGBUS,
+// because Badger writes its logs and tables through mappings of sparse files.
 func (s *Store) ReserveBytes() uint64 {
 	mem := uint64(s.opts.MemTableBytes)
 	return uint64(s.opts.Memtables+1)*3*mem + 8*mem
 }
 
-// Room reports whether the file system has the space that the store may use. It
-// costs microseconds. A Write without it risks the process.
+// Room reports whether the file system has ReserveBytes of free space. It takes
+// microseconds. A Write without that space may end the process.
 func (s *Store) Room() bool {
 	free, _, err := s.FreeBytes()
-	return err != nil || free >= s.ReserveBytes() // an unknown value must not block writes
+	return err != nil || free >= s.ReserveBytes() // if the free space is unknown, writes must not be blocked
 }
 
 // hasSpaceToClose reports whether there is space for the writes of Close.

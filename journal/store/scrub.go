@@ -16,9 +16,9 @@ import (
 // ScrubOptions configure Scrub.
 type ScrubOptions struct {
 	// BytesPerSecond is the rate at which table files are read, at least
-	// MinScrubRate. A MiB costs 3.5 ms of a core, so 2 MiB/s use 0.7% of one. A
-	// table is read within 8 s however large it is, because it is in memory
-	// meanwhile; a pause after it keeps the rate.
+	// MinScrubRate. A MiB takes 3.5 ms of processor time, so 2 MiB/s use 0.7% of a
+	// core. A table is in memory while it is read, so it is read within 8 s
+	// however large it is, and a longer pause follows it to keep the rate.
 	BytesPerSecond int64
 	// Every is the minimum time between the starts of two passes. Default one
 	// minute.
@@ -53,9 +53,9 @@ func (o ScrubOptions) Validate() error {
 
 // ScrubStats counts the work of Scrub since Open.
 type ScrubStats struct {
-	Passes  uint64 // completed
-	Bytes   uint64 // of table files, verified
-	Damaged uint64 // tables, counted each time damage is found
+	Passes  uint64 // passes completed
+	Bytes   uint64 // bytes of table files verified
+	Damaged uint64 // damaged tables, counted each time damage is found
 }
 
 // scrubbed holds the counters of ScrubStats.
@@ -68,8 +68,9 @@ func (s *Store) ScrubStats() ScrubStats {
 
 // Scrub repeatedly reads the files of all tables at a low rate until ctx ends,
 // and verifies every block and value as a start does. It finds damage in data
-// that is never read, but not what a compaction has already dropped. Only one
-// goroutine may scrub a store at a time, and must end before Close.
+// that is never read, but not data that a compaction has already dropped. Only
+// one goroutine at a time may call Scrub on a store, and the call must end
+// before Close.
 func (s *Store) Scrub(ctx context.Context, o ScrubOptions) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("scrub: %w", err)
@@ -97,7 +98,8 @@ type scrubber struct {
 	buf  []byte // of the file being read
 }
 
-// tables scrubs each table that exists when it starts. The error is ctx's.
+// tables scrubs each table that exists when it starts. It returns an error only
+// if ctx ends.
 func (p *scrubber) tables(ctx context.Context) error {
 	for _, info := range p.st.tables() {
 		began := p.st.opts.Now()
@@ -120,8 +122,8 @@ func (p *scrubber) tables(ctx context.Context) error {
 	return nil
 }
 
-// errReplaced: a compaction has replaced the table meanwhile, so its file may
-// be truncated or removed.
+// errReplaced: a compaction has replaced the table during the read, so its file
+// may be truncated or removed.
 var errReplaced = errors.New("the table was replaced by a compaction")
 
 // table reads and verifies one table.
@@ -149,7 +151,7 @@ func (p *scrubber) span(bytes int64) time.Duration {
 	return time.Duration(float64(bytes) / float64(p.opts.BytesPerSecond) * float64(time.Second))
 }
 
-// until waits until the given time. The error is ctx's.
+// until waits until the given time. It returns an error only if ctx ends.
 func (p *scrubber) until(ctx context.Context, at time.Time) error {
 	if wait := at.Sub(p.st.opts.Now()); wait > 0 {
 		select {

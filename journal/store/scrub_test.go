@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// ownTime is a clock that only advances by the waits.
+// ownTime is a clock that advances only when somebody waits.
 type ownTime struct {
 	mu  sync.Mutex
 	now time.Time
@@ -71,8 +71,8 @@ func entries(t *testing.T, name string) (all string) {
 }
 
 // TestScrubNamesTheTableWithABadBit: the next pass finds a flipped bit in any
-// table if the bit matters. Some bits are unused, and some bytes have two
-// encodings.
+// table if the bit matters. A flipped bit does not matter if it is unused, or
+// if it turns bytes into a different encoding of the same value.
 func TestScrubNamesTheTableWithABadBit(t *testing.T) {
 	s, _ := twoVersions(t, 1000)
 	if named := scrubOnce(t, s); len(named) > 0 {
@@ -109,7 +109,8 @@ func TestScrubNamesTheTableWithABadBit(t *testing.T) {
 	}
 }
 
-// TestScrubKeepsItsRate also checks the interval between passes.
+// TestScrubKeepsItsRate checks the rate within a pass and the interval between
+// passes.
 func TestScrubKeepsItsRate(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{MemTableBytes: 4 << 20})
@@ -155,7 +156,7 @@ func TestScrubKeepsItsRate(t *testing.T) {
 	if bytes < 30<<20 || took < 20*time.Minute+third-time.Second || took > 20*time.Minute+third+time.Second {
 		t.Errorf("3 passes over %d bytes took %s, want 20 m and %s", bytes, took, third)
 	}
-	// A small rate is one, and an end is heard at once.
+	// The lowest rate works, and Scrub returns at once when ctx ends.
 	ctx, cancel = context.WithCancel(t.Context())
 	s.opts.After = func(time.Duration) <-chan time.Time {
 		cancel()

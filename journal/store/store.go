@@ -10,9 +10,9 @@ import (
 	"github.com/dgraph-io/badger/v4"
 )
 
-// partBytes is roughly how much of a batch is committed to Badger at a time.
-// Badger writes a part in one go, and other runnable goroutines wait for a
-// processor meanwhile.
+// partBytes is roughly how many bytes of a batch are committed to Badger at a
+// time. Badger writes a part without yielding, and other runnable goroutines
+// wait for a processor during that time.
 const partBytes = 64 << 10
 
 // Store is the journal's Badger database. Write is for one goroutine; all other
@@ -30,10 +30,10 @@ type Store struct {
 	named  uint64 // table names up to this version are synced
 
 	mu      sync.Mutex
-	idle    *sync.Cond     // no view is open
+	idle    *sync.Cond     // signaled when no view is open
 	views   map[uint64]int // open views by version
-	version uint64         // of the last batch, or found by Open
-	discard uint64         // requested: older versions may be dropped
+	version uint64         // version of the last batch, or the version found by Open
+	discard uint64         // the argument of the last SetDiscard
 	closed  bool
 }
 
@@ -43,9 +43,9 @@ func (s *Store) Dir() string { return s.dir }
 // MaxValueBytes bounds a value's body.
 func (s *Store) MaxValueBytes() int { return s.opts.MaxValueBytes() }
 
-// MaxVersion returns the highest version in the store, durable or not: that of
-// the last Write or, before the first, the one found by Open. New versions must
-// be above it.
+// MaxVersion returns the highest version in the store, durable or not: the
+// version of the last Write or, before the first Write, the version found by
+// Open. New versions must be above it.
 func (s *Store) MaxVersion() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,9 +54,10 @@ func (s *Store) MaxVersion() uint64 {
 
 // Watermark returns the highest version that is durable together with all lower
 // ones: in finished tables that are synced, listed in a synced manifest, and
-// whose names are synced. It costs microseconds, plus the sync of a directory
-// if there is a new table. A version below it may still be missing after a
-// power cut if Watermark was not called before the cut.
+// whose names are synced. It takes microseconds, plus the sync of a directory
+// if there is a new table. The guarantee holds only for a value that was
+// returned, because Watermark itself does that sync: a power cut may lose any
+// version above the last returned value.
 func (s *Store) Watermark() uint64 {
 	s.naming.Lock()
 	defer s.naming.Unlock()
@@ -127,7 +128,7 @@ func (s *Store) Write(b *Batch, version uint64) (err error) {
 	return nil
 }
 
-// commitPart commits a part of a batch other than the last.
+// commitPart commits a part of a batch, except the last part.
 func (s *Store) commitPart(txn *badger.Txn, version uint64, rest func(time.Duration)) error {
 	began := s.opts.Now()
 	if err := txn.CommitAt(version, nil); err != nil || rest == nil {
@@ -158,7 +159,7 @@ func set(txn *badger.Txn, e *badger.Entry) error {
 
 // SetDiscard lets compaction drop values that were overwritten or deleted by
 // versions up to version. It must not be above the watermark recorded in the
-// log, because a restart reads at that version. Open views delay it.
+// log, because a restart reads at that version. Open views delay the removal.
 func (s *Store) SetDiscard(version uint64) {
 	s.mu.Lock()
 	s.discard = max(s.discard, version)
@@ -178,8 +179,8 @@ func (s *Store) Discard() uint64 {
 }
 
 // Close waits for open views, flushes the memtables and closes Badger. If the
-// disk has no space for them it leaves everything for the next Open to recover
-// and returns ErrNoRoom; the process must exit then.
+// disk has no space for the memtables, Close leaves everything for the next
+// Open to recover and returns ErrNoRoom. The process must then exit.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {

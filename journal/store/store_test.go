@@ -81,8 +81,8 @@ func equal(a, b map[string]string) bool {
 	return true
 }
 
-// TestEveryFlippedBitOfAPairIsSeen: every bit of a framed value and of its key
-// is covered.
+// TestEveryFlippedBitOfAPairIsSeen: the frame detects any flipped bit of the
+// value and of its key.
 func TestEveryFlippedBitOfAPairIsSeen(t *testing.T) {
 	var b Batch
 	b.Put(key(1, 1), []byte("body"))
@@ -139,11 +139,11 @@ func TestBodiesRoundTrip(t *testing.T) {
 	if got, err := DecodeApplied(body); err != nil || got != a {
 		t.Errorf("applied %+v %v", got, err)
 	}
-	a.Bytes = 0 // marks of earlier releases have none
+	a.Bytes = 0 // applied states of earlier releases have no Bytes
 	if got, err := DecodeApplied(body[:56]); err != nil || got != a {
 		t.Errorf("applied before bytes %+v %v", got, err)
 	}
-	a.Revision = 0 // nor those of before
+	a.Revision = 0 // applied states of even earlier releases have no Revision either
 	if got, err := DecodeApplied(body[:48]); err != nil || got != a {
 		t.Errorf("applied before revisions %+v %v", got, err)
 	}
@@ -200,7 +200,7 @@ func TestViewsAndLargeBatches(t *testing.T) {
 	s := open(t, t.TempDir(), small)
 	var seen []map[string]string
 	for version := uint64(1); version <= 5; version++ {
-		put(t, s, version, 1, 200*int(version), 400) // five times what a transaction holds, at the end
+		put(t, s, version, 1, 200*int(version), 400) // in the end, five times as much as a transaction holds
 		seen = append(seen, scan(t, s, version))
 	}
 	for i, want := range seen {
@@ -271,8 +271,8 @@ func TestOpenRemovesEmptyLogs(t *testing.T) {
 	}
 }
 
-// TestOpenRefusesDamage: Open rejects by name anything that would make Badger
-// die, skip a table or delete all tables, and changes nothing.
+// TestOpenRefusesDamage: Open fails, names the file and changes nothing if
+// Badger would panic, skip a table or delete all tables.
 func TestOpenRefusesDamage(t *testing.T) {
 	good := t.TempDir()
 	s := open(t, good, small)
@@ -374,7 +374,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForViews: afterwards no view can be opened.
+// TestCloseWaitsForViews: Close waits for open views, and no view can be opened
+// after it has begun.
 func TestCloseWaitsForViews(t *testing.T) {
 	s := open(t, t.TempDir(), small)
 	put(t, s, 1, 1, 10, 10)
@@ -388,7 +389,7 @@ func TestCloseWaitsForViews(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Opened before Close began: give it back.
+		// The view was opened before Close began, so it is released.
 		s.release(1)
 		time.Sleep(time.Millisecond)
 	}

@@ -11,24 +11,25 @@ import (
 )
 
 // StrictGet reads the newest version of a key, up to version at, and proves its
-// answer. If a block of a table is bad, Badger returns an older version or none
-// without an error, so a read of a View proves neither. StrictGet instead reads
-// each table that may contain the key from its file, and verifies the checksum
-// of every block it uses.
+// answer. If a block of a table is bad, Badger returns an older version or
+// none, without an error, so the answer of a View proves nothing. StrictGet
+// instead reads each table that may contain the key from its file, and verifies
+// the checksum of every block that it uses.
 //
 // found reports whether there is a value; body is a copy of it. An error that
 // wraps journal.ErrDamaged is a *DamageError and names the file, or the key's
 // class if Badger returned a value that no file contains. Any other error is
 // the store's.
 //
-// It covers the current tables only: an earlier compaction that met a bad block
-// may have dropped the data after it. A caller that knows by other means that a
-// value must exist has to treat any other answer as damage.
+// It covers only the current tables. An earlier compaction that encountered a
+// bad block may have dropped the data after it. A caller that knows from
+// elsewhere that a value must exist therefore has to treat any other answer as
+// damage.
 //
 // As for a View, the version must be at least the argument of the last
 // SetDiscard. Tables are read one at a time, calls are serialized, and
 // compactions continue meanwhile. It needs about one millisecond per MiB of
-// tables that may contain the key, which may be all new ones.
+// tables that may contain the key, which may include all new tables.
 func (s *Store) StrictGet(key []byte, at uint64) (body []byte, found bool, err error) {
 	s.strict.Lock()
 	defer s.strict.Unlock()
@@ -37,8 +38,8 @@ func (s *Store) StrictGet(key []byte, at uint64) (body []byte, found bool, err e
 		return nil, false, err
 	}
 	defer view.Close()
-	// Data in a memtable now may be in a table by the time the tables are
-	// listed, but not the other way round.
+	// Badger is asked first: data may move from a memtable to a table before the
+	// tables are listed, but never in the other direction.
 	newest, served := view.newest(key)
 	tables, unpin, err := s.pin()
 	if err != nil {
@@ -109,8 +110,8 @@ type version struct {
 	value  []byte
 }
 
-// newest returns Badger's answer for a key, from memtables and tables. It may
-// be too old if a table is damaged.
+// newest returns the newest version of a key that Badger finds in memtables and
+// tables. It may be too old if a table is damaged.
 func (v *View) newest(key []byte) (found version, err error) {
 	defer v.recoverDamage(key, &err)
 	defer panicOnFault()()
@@ -135,16 +136,16 @@ func (v *View) newest(key []byte) (found version, err error) {
 	return found, nil
 }
 
-// pinTries bounds how often tables are listed until none changed meanwhile.
-// Listing needs microseconds, and tables change a few times per second.
+// pinTries bounds how often the tables are listed again because they changed
+// meanwhile. Listing takes microseconds, and tables change a few times per
+// second.
 const pinTries = 1000
 
 var errTablesMove = errors.New("journal store: cannot list the tables because compactions keep replacing them")
 
 // pin returns the current tables, whose files remain until unpin is called,
-// even if they are compacted. A replaced table is truncated before it is
-// removed, as soon as it is unused; an iterator over the whole store uses all
-// tables.
+// even if they are compacted. Badger truncates and removes a replaced table as
+// soon as nothing uses it. An iterator over the whole store uses all tables.
 func (s *Store) pin() (tables []badger.TableInfo, unpin func(), err error) {
 	for range pinTries {
 		before := s.tables()
@@ -157,7 +158,7 @@ func (s *Store) pin() (tables []badger.TableInfo, unpin func(), err error) {
 			it.Close()
 			view.Close()
 		}
-		// ids are never reused, so equal lists show the same state
+		// table ids are never reused, so equal lists prove that nothing changed
 		tables = s.tables()
 		if slices.EqualFunc(before, tables, func(a, b badger.TableInfo) bool { return a.ID == b.ID && a.Level == b.Level }) {
 			return tables, unpin, nil

@@ -30,8 +30,9 @@ func strictly(t *testing.T, s *Store, key []byte, at uint64) (string, bool) {
 	return string(body), found
 }
 
-// TestStrictGetReadsAsAView: without damage a strict read equals a view's, for
-// memtables and tables, with deletions in either, at every version.
+// TestStrictGetReadsAsAView: without damage, a strict read returns the same as
+// a read of a view, at every version, for values and deletions in memtables and
+// in tables.
 func TestStrictGetReadsAsAView(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, small)
@@ -106,8 +107,8 @@ func flipTable(t *testing.T, name string, rng *rand.Rand) {
 	}
 }
 
-// twoVersions creates a store with two tables, of versions 1 and 2. Every other
-// key is only in the second.
+// twoVersions creates a store with two tables, one with version 1 and one with
+// version 2. Every other key is only in the second table.
 func twoVersions(t *testing.T, keys int) (s *Store, bodies [3][]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -22,7 +22,7 @@ const (
 	SumCounts                      // ClassCount except the shard's totals, ClassImport and ClassRun
 	SumDeadLetters                 // ClassDeadLetter
 	SumMeta                        // ClassMeta
-	SumTimers                      // ClassTimer: which timers are here depends on history
+	SumTimers                      // ClassTimer; which timers have such rows depends on the replica's past
 
 	sumClasses = iota
 )
@@ -30,7 +30,7 @@ const (
 // sharedSums is the number of groups that are equal on all replicas.
 const sharedSums = int(SumTimers)
 
-// SumOf returns the group of a row; false if it belongs to none.
+// SumOf returns the group of a row, and false if the row belongs to no group.
 func SumOf(k Key) (SumClass, bool) {
 	switch k.Class {
 	case ClassEntity:
@@ -122,9 +122,9 @@ func (s *Sum) append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(dst, s.Hi)
 }
 
-// appendSums appends the sums as the end of an applied state: a bit for each
-// group with rows u8, and for each of those rows u64 and sum [16], little
-// endian.
+// appendSums appends the sums at the end of an applied state: a u8 with a bit
+// for each group that has rows and, for each of these groups, the number of
+// rows u64 and the sum [16], little endian.
 func appendSums(dst []byte, s *Sums) []byte {
 	at := len(dst)
 	dst = append(dst, 0)
@@ -159,7 +159,8 @@ func decodeSums(b []byte) (s Sums, ok bool) {
 // RowHasher hashes rows. It keeps a buffer, and serves one goroutine.
 type RowHasher struct{ buf []byte }
 
-// rowSeeds precede the hashed bytes: each yields 64 bits.
+// rowSeeds are hashed before the bytes of a row; each seed yields 64 bits of
+// the hash.
 var rowSeeds = [2]uint64{0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f}
 
 // Head hashes an entity row; entity is encoded as in keys. The position of its
@@ -228,7 +229,8 @@ func (w *RowHasher) end() (h RowHash) {
 	return h
 }
 
-// Place hashes the position of a row, without its content, with a seed.
+// Place hashes the class and key of a row with a seed. The content is not
+// included.
 func (w *RowHasher) Place(seed uint64, class Class, rest []byte) uint64 {
 	w.begin(class, len(rest))
 	w.buf = append(w.buf, rest...)

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestMarksWithSumsRoundTrip: an applied state with sums decodes, and fails to
-// decode if truncated anywhere.
+// TestMarksWithSumsRoundTrip: an applied state with sums decodes to the same
+// value, and fails to decode if it is truncated anywhere.
 func TestMarksWithSumsRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for n := range 1 << sumClasses {
@@ -35,7 +35,8 @@ func TestMarksWithSumsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestSumsHaveNoOrder: sums do not depend on order, and removal restores them.
+// TestSumsHaveNoOrder: sums do not depend on the order of additions, and
+// removing a row restores the previous sum.
 func TestSumsHaveNoOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	rows := make([]RowHash, 200)

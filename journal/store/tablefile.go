@@ -19,8 +19,8 @@ import (
 )
 
 // tableFile is a table read from its file into private memory. Badger's own
-// copy is a mapping, in which an unreadable page is a fault and a bad block
-// just ends an iterator. It serves one goroutine.
+// copy is a memory mapping, in which reading a bad page causes a fault, and a
+// bad block ends an iterator without an error. It serves one goroutine.
 type tableFile struct {
 	name string
 	*table.Table
@@ -29,7 +29,7 @@ type tableFile struct {
 // Badger's flags of an entry in a table.
 const (
 	entryDeleted = 1 << 0
-	entryPointer = 1 << 1 // its value is in the value log
+	entryPointer = 1 << 1 // the entry's value is in the value log
 )
 
 // reading controls how a table is read. The zero reading is as fast as
@@ -44,7 +44,7 @@ type reading struct {
 	rest func(part float64) error
 }
 
-// readStep is the number of bytes read or verified between two rests.
+// readStep is the number of bytes read or verified between two calls of rest.
 const readStep = 256 << 10
 
 func (r *reading) file(fsys disk.FS, name string) ([]byte, error) {
@@ -137,8 +137,8 @@ func (f *tableFile) recoverDamage(err *error) {
 	}
 }
 
-// readTable reads a listed table. Unless the table is pinned, an error is
-// meaningless once the table is no longer listed.
+// readTable reads a listed table. If the table is not pinned and is no longer
+// listed, an error means nothing.
 func (s *Store) readTable(info *badger.TableInfo, r *reading) (*tableFile, error) {
 	f, err := openTableFile(s.opts.Disk, s.dir, info.ID, compression, r)
 	if err != nil {

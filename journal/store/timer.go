@@ -10,15 +10,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// The name of a timer in a key is preceded by the life of its entity, unless
-// that is the first: 0 u8 and the life u32, big endian. A life counts how often
-// the entity was deleted with timers. Names never begin with 0, so the rows of
-// an entity's timers are grouped by life, and those of the first life come
-// last.
+// In a key, the name of a timer is preceded by the incarnation of its entity,
+// unless that is the first one: 0 u8 and the incarnation u32, big endian. The
+// incarnation counts how often the entity was deleted while it had timers.
+// Names never begin with 0, so the rows of an entity's timers are grouped by
+// incarnation, and those of the first incarnation come last.
 
 const lifeBytes = 1 + 4
 
-// AppendLife appends the prefix of the name of a timer in a given life of the
+// AppendLife appends the prefix of a timer's name in a given incarnation of its
 // entity.
 func AppendLife(dst []byte, life uint32) []byte {
 	if life == 0 {
@@ -38,8 +38,8 @@ func CutLife(rest string) (life uint32, name string, err error) {
 	return binary.BigEndian.Uint32([]byte(rest[1:lifeBytes])), rest[lifeBytes:], nil
 }
 
-// SplitTimer decodes the key of a timer: its entity, the entity's life, and its
-// name.
+// SplitTimer decodes the key of a timer: its entity, the entity's incarnation,
+// and its name.
 func SplitTimer(key string) (e sharding.EntityID, life uint32, name string, err error) {
 	e, rest, err := SplitEntity(key)
 	if err == nil {
@@ -48,9 +48,9 @@ func SplitTimer(key string) (e sharding.EntityID, life uint32, name string, err 
 	return e, life, name, err
 }
 
-// A timer is stored twice: its due time in the entity row or, if that is full,
-// under its entity and name; and its content under its due time, entity and
-// name.
+// A timer is stored twice. Its due time is in the entity row or, if that row is
+// full, under the timer's entity and name. Its content is under its due time,
+// entity and name.
 
 // Timer is the stored content of a timer, without entity and name.
 type Timer struct {
@@ -62,7 +62,7 @@ type Timer struct {
 
 const dueBytes = 8
 
-// AppendDue appends a due time so that earlier ones sort first: u64 big endian
+// AppendDue appends a due time so that earlier times sort first: u64 big endian
 // with the sign bit flipped. It starts the suffix of a due key, and is the body
 // of a timer's value.
 func AppendDue(dst []byte, due int64) []byte {
@@ -186,23 +186,25 @@ func (v *verifier) dueTimer(k Key, body []byte) error {
 	return err
 }
 
-// HeadTimers are the names and due times of the timers stored in the entity row
-// itself: the first few of an entity, so that setting and removing them writes
-// no other key than that of the due time. Ordered by name, each: name str8, due
-// i64. A value is never modified. The zero value is empty.
+// HeadTimers are the names and due times of the timers that are stored in the
+// entity row itself. These are an entity's first few timers, so that setting or
+// removing them writes only one more key, that of the due time. The encoding is
+// ordered by name, each timer as name str8, due i64. A value is never modified.
+// The zero value is empty.
 type HeadTimers string
 
 const (
-	// headTimersMost and headTimersBytes bound the timers in an entity row;
-	// further ones are under ClassTimer.
+	// headTimersMost and headTimersBytes bound the timers in an entity row.
+	// Further timers have rows of ClassTimer.
 	headTimersMost  = 4
 	headTimersBytes = 128
 )
 
-// TimerRows reports whether the entity has timers outside its entity row.
+// TimerRows reports whether the entity has timers that are not in its entity
+// row.
 func (h *Head) TimerRows() bool { return int64(h.Timers) > int64(h.Set.Len()) }
 
-// cut splits off the first timer.
+// cut returns the first timer and the rest.
 func (t HeadTimers) cut() (name string, due int64, rest HeadTimers) {
 	n := 1 + int(t[0])
 	return string(t[1:n]), int64(binary.LittleEndian.Uint64([]byte(t[n : n+dueBytes]))), t[n+dueBytes:]
@@ -237,7 +239,7 @@ func (t HeadTimers) Find(name string) (due int64, ok bool) {
 	return 0, false
 }
 
-// With returns the timers including a new or replaced timer; false if it
+// With returns the timers with one timer added or replaced, and false if it
 // does not fit.
 func (t HeadTimers) With(name string, due int64) (HeadTimers, bool) {
 	others := t.Without(name)

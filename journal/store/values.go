@@ -36,34 +36,34 @@ func openValue(key, value []byte) ([]byte, error) {
 	return value[frameBytes:], nil
 }
 
-// Head is the entity row: what is known of an entity without reading its
+// Head is the entity row: the state of an entity that can be read without its
 // records.
 type Head struct {
 	Sequence  journal.Sequence
 	Hash      journal.Hash     // the hash chain's link at Sequence
-	Last      journal.Position // of its last record
-	Deleted   bool             // by its last record
-	Stopped   bool             // by its last record
-	UpdatedAt int64            // recordedAt of its last record
+	Last      journal.Position // position of the entity's last record
+	Deleted   bool             // set by the entity's last record
+	Stopped   bool             // set by the entity's last record
+	UpdatedAt int64            // recordedAt of the entity's last record
 	Records   uint64           // number of stored records
 	Bytes     uint64           // encoded size of those records
 	Snapshots Snapshots        // in the store
-	Stands    journal.Position // position of its last record when the newest snapshot was applied; zero if that has no filter or it is unknown
-	Timers    uint32           // number of set timers
-	Set       HeadTimers       // those that are not under ClassTimer
-	Life      uint32           // how many lives of the entity ended with timers left to be removed
-	Left      uint32           // timers of earlier lives that are not removed yet
-	CutTo     journal.Sequence // records that end before it are to be compacted; 0 for none
-	Run       HeadRun          // of an entity of a workflow type
-	Cut       *Cut             // nil while the first record is stored; never modified
+	Stands    journal.Position // position of the entity's last record when the newest snapshot was applied; zero if the snapshot has no filter or the position is unknown
+	Timers    uint32           // number of timers that are set
+	Set       HeadTimers       // the timers that have no row of ClassTimer
+	Life      uint32           // number of incarnations that ended with timers left to be removed
+	Left      uint32           // number of timers of earlier incarnations that are not removed yet
+	CutTo     journal.Sequence // records that end before it are still to be truncated; 0 for none
+	Run       HeadRun          // status of the run; empty if the entity is no run
+	Cut       *Cut             // nil if no records were truncated; never modified
 }
 
-// Cut is the start of an entity's records after earlier ones were compacted.
-// Records and Bytes of the Head count the remaining ones.
+// Cut is the start of an entity's records after earlier records were truncated.
+// Records and Bytes of the Head count the remaining records.
 type Cut struct {
-	Sequence journal.Sequence // of the last compacted event, at least 1
-	Hash     journal.Hash     // the chain's link there
-	Last     journal.Position // of the last compacted record
+	Sequence journal.Sequence // sequence of the last truncated event, at least 1
+	Hash     journal.Hash     // the hash chain's link at Sequence
+	Last     journal.Position // position of the last truncated record
 }
 
 // Snapshots are the sequences of an entity's snapshots, oldest first, padded
@@ -79,8 +79,8 @@ func (s *Snapshots) Len() int {
 	return n
 }
 
-// Add adds the newest snapshot, which may replace one at the same sequence, and
-// returns those to be removed so that keep remain.
+// Add adds the newest snapshot, which may replace one at the same sequence. It
+// returns the snapshots to be removed so that keep snapshots remain.
 func (s *Snapshots) Add(newest journal.Sequence, keep int) (gone []journal.Sequence) {
 	all := append([]journal.Sequence{}, s[:s.Len()]...)
 	if n := len(all); n == 0 || all[n-1] < newest {
@@ -122,11 +122,11 @@ const (
 // bit 5 the position of the last record when the newest snapshot was applied,
 // index u64, ordinal u32; with bit 4 the cut: sequence u64, hash [32], last
 // index u64, last ordinal u32; with bit 7 the fields of the further flags, then
-// these u8: with their bit 0 the life u32, not 0, and the number of timers left
-// from earlier lives u32, with their bit 1 the sequence u64, not 0, before which
-// records are to be compacted, and with their bit 2 HeadRun and its length u16.
-// Bit 5 requires bit 1, bit 6 requires bit
-// 2, and bit 7 requires a further flag.
+// these u8: with their bit 0 the incarnation u32, not 0, and the number of
+// timers left from earlier incarnations u32, with their bit 1 the sequence u64,
+// not 0, before which records are to be truncated, and with their bit 2 HeadRun
+// and its length u16. Bit 5 requires bit 1, bit 6 requires bit 2, and bit 7
+// requires a further flag.
 func AppendHead(dst []byte, h *Head) []byte {
 	var flags byte
 	if h.Deleted {
@@ -214,7 +214,7 @@ func (h *Head) more() (flags byte) {
 }
 
 // Owes reports whether the entity has rows to be removed: timers of earlier
-// lives, or records.
+// incarnations, or records.
 func (h *Head) Owes() bool { return h.Left > 0 || h.CutTo > 0 }
 
 // DecodeHead is the inverse of AppendHead.
@@ -306,16 +306,16 @@ type Applied struct {
 	Term     sharding.Term // of the entry at Index
 	Clock    int64         // log clock: the highest recordedAt, unix nanoseconds
 	Ordered  uint64        // index of the last order pack, 0 for none
-	Entities uint64        // that exist, without deleted ones
+	Entities uint64        // number of existing entities
 	Heads    uint64        // entity rows, including deleted ones
 	Revision uint64        // highest activation revision in the shard's log
 	Bytes    uint64        // encoded size of all stored records
 	Summed   bool          // the row has sums
-	Sums     Sums          // of the shard's rows
+	Sums     Sums          // checksums of the shard's rows
 }
 
-// Lengths of the row: of this release, and of releases without Bytes, and
-// without Revision too.
+// Lengths of the row in this release, in releases without Bytes, and in
+// releases without Bytes and Revision.
 const (
 	appliedBytes        = 8 * 8
 	appliedWithoutBytes = 7 * 8
@@ -324,8 +324,7 @@ const (
 
 // AppendApplied appends the body of a shard's applied state. Layout, little
 // endian: index u64, term u64, clock i64, ordered u64, entities u64, heads u64,
-// revision u64, bytes u64, and with Summed the sums: a bit for each group with
-// rows u8, and for each of those rows u64 and sum [16].
+// revision u64, bytes u64, and if Summed is set the sums, see appendSums.
 func AppendApplied(dst []byte, a *Applied) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, a.Index)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(a.Term))
@@ -341,8 +340,8 @@ func AppendApplied(dst []byte, a *Applied) []byte {
 	return dst
 }
 
-// DecodeApplied is the inverse of AppendApplied. Bytes, and Revision too, are 0
-// in a row of an earlier release that lacks them.
+// DecodeApplied is the inverse of AppendApplied. Bytes and Revision are 0 if
+// the row was written by an earlier release that did not have them.
 func DecodeApplied(b []byte) (Applied, error) {
 	var sums Sums
 	whole := len(b) == appliedBytes || len(b) == appliedWithoutBytes || len(b) == appliedWithoutBoth
@@ -384,7 +383,7 @@ func position(b []byte) journal.Position {
 // Import is the progress of a shard's import.
 type Import struct {
 	ID       journal.ImportID
-	Next     uint64 // the next chunk
+	Next     uint64 // number of the next chunk
 	Complete bool
 }
 

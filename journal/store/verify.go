@@ -22,24 +22,24 @@ const MaxProblems = 1000
 type Report struct {
 	Version     uint64 // the version that was verified
 	Shards      int
-	Generations []Generation // of the shards, including leftovers
-	Leftovers   uint64       // pairs of generations that may be incomplete
+	Generations []Generation // generations of the shards, including leftovers
+	Leftovers   uint64       // number of pairs in generations that may be incomplete
 	Entities    uint64       // entity rows, including deleted ones
 	Records     uint64
 	Events      uint64
 	OrderRows   uint64
-	Snapshots   uint64 // of entities
+	Snapshots   uint64 // number of entities' snapshots
 	Timers      uint64
-	Messages    uint64 // unacknowledged
+	Messages    uint64 // number of unacknowledged messages
 	DeadLetters uint64
-	Pairs       uint64 // of all classes
-	Bytes       uint64 // of all values
+	Pairs       uint64 // number of pairs of all classes
+	Bytes       uint64 // size of all values
 	Problems    []DamageError
 	More        int // problems beyond MaxProblems
 }
 
-// Err returns nil if there is no problem, or else the first one with the total
-// number.
+// Err returns nil if there is no problem. Otherwise it returns the first
+// problem and the total number of problems.
 func (r *Report) Err() error {
 	if len(r.Problems) == 0 {
 		return nil
@@ -58,8 +58,8 @@ func (r *Report) problem(where, format string, args ...any) {
 // VerifyDir verifies the store of a stopped node as of a version: the watermark
 // recorded in its log, or Latest after a clean stop. It only reads, unless a
 // crash left the directory in a state that Badger has to repair first, as the
-// next start would. The error concerns reading; problems with the data are in
-// the Report.
+// next start would. The error is set if reading failed; problems with the data
+// are in the Report.
 func VerifyDir(ctx context.Context, dir string, version uint64, opts Options) (*Report, error) {
 	opts.ReadOnly = true
 	if version != Latest {
@@ -213,7 +213,7 @@ func (v *verifier) endGeneration() {
 }
 
 // findGenerations lists the generations before their pairs are verified. An
-// unreadable applied state is a problem of its pair.
+// unreadable applied state is reported later, with its pair.
 func (v *verifier) findGenerations() (err error) {
 	v.Generations, err = v.view.Generations()
 	if errors.Is(err, journal.ErrDamaged) {
@@ -223,8 +223,8 @@ func (v *verifier) findGenerations() (err error) {
 }
 
 // isLeftover reports whether a generation may be incomplete: it has no applied
-// state, and either the log says that it is not needed, or the log is unknown
-// and the shard has another generation with one.
+// state, and either the log shows that it is not needed or, if the log is
+// unknown, the shard has a different generation with an applied state.
 func (v *verifier) isLeftover(shard sharding.ShardID, generation uint32) bool {
 	other := false
 	for i := range v.Generations {

@@ -12,7 +12,7 @@ import (
 // one, from the first or from a cut on, and the last must match the entity row.
 type entityCheck struct {
 	key     []byte // encoded as in keys; nil between entities
-	cut     *Cut   // start of its records; nil if they start at the first
+	cut     *Cut   // start of the entity's records; nil if none were truncated
 	at      journal.Position
 	seq     journal.Sequence
 	hash    journal.Hash
@@ -20,7 +20,7 @@ type entityCheck struct {
 	bytes   uint64
 	deleted bool
 	stopped bool
-	broken  bool // a problem of the entity was reported already
+	broken  bool // a problem of the entity has already been reported
 }
 
 // beginEntity starts checking an entity's records at its cut.
@@ -43,7 +43,7 @@ func (e *entityCheck) isCompacted(at journal.Position) bool {
 	return e.cut != nil && !e.cut.Last.Less(at)
 }
 
-// follows reports whether a record is the next one.
+// follows reports whether a record continues the entity's records.
 func (e *entityCheck) follows(at journal.Position, r *journal.RecordView) bool {
 	return r.Expected == e.seq && r.Prev == e.hash && e.at.Less(at)
 }
@@ -105,7 +105,7 @@ func (v *verifier) record(at journal.Position, raw []byte) error {
 		return fmt.Errorf("%w: an event block has a record of a different entity", journal.ErrDamaged)
 	}
 	if e.isCompacted(at) {
-		return nil // it shares a pack with remaining records
+		return nil // the truncated record shares a pack with remaining records
 	}
 	if !e.follows(at, r) {
 		v.entityProblem("a record does not follow the previous record")
@@ -133,7 +133,7 @@ func (v *verifier) endEntity() {
 	})
 	switch {
 	case err != nil:
-		// Its pair was reported already.
+		// The entity row's pair has already been reported.
 	case !found:
 		v.entityProblem("it has records but no entity row")
 	case !e.matches(&h):
@@ -167,7 +167,7 @@ func (v *verifier) snapshot(k Key, body []byte) error {
 		return err
 	})
 	if err != nil {
-		return nil // its pair was reported already
+		return nil // the snapshot's pair has already been reported
 	}
 	where := fmt.Sprintf("a snapshot of shard %d", k.Shard)
 	if !found || !slices.Contains(h.Snapshots[:], s.Sequence) {

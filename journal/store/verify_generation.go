@@ -21,18 +21,18 @@ type generationCheck struct {
 	mark     Applied
 	heads    uint64
 	existing uint64
-	listed   uint64 // snapshots listed in entity rows
-	found    uint64 // snapshots
-	set      uint64 // timers counted in entity rows
+	listed   uint64 // number of snapshots listed in entity rows
+	found    uint64 // number of snapshots found
+	set      uint64 // number of timers according to entity rows
 	timers   uint64
 	dues     uint64
 	messages messageCounts
 	runs     runCounts
 	sums     Sums
-	cuts     map[string]*Cut // of compacted entities, by their encoding in keys
+	cuts     map[string]*Cut // start of the records of each truncated entity, by the entity's encoding in keys
 	ordered  uint64          // index of the last order pack
-	order    fingerprint     // of the order rows
-	records  fingerprint     // of the records with events
+	order    fingerprint     // fingerprint of the order rows
+	records  fingerprint     // fingerprint of the records with events
 }
 
 // fingerprint is an order-independent fingerprint of a set of rows.
@@ -83,7 +83,8 @@ func (g *generationCheck) isCompacted(row *OrderRow) bool {
 	return c != nil && !c.Last.Less(row.At)
 }
 
-// reportMismatches reports disagreements.
+// reportMismatches reports where the rows disagree with each other or with the
+// applied state.
 func (g *generationCheck) reportMismatches(problem func(format string, args ...any)) {
 	switch {
 	case !g.marked:

@@ -10,7 +10,7 @@ import (
 type messageCounts struct {
 	found  journal.MessageTotals
 	stated journal.MessageTotals
-	listed uint64 // messages, by the counts of their entities
+	listed uint64 // number of messages according to the counters of their entities
 }
 
 func (v *verifier) messagePair(k Key, body []byte) error {
@@ -74,7 +74,7 @@ func (v *verifier) outboxMessage(k Key, body []byte) error {
 	return nil // an unreadable count is reported with its own pair
 }
 
-// reportMismatches reports disagreements.
+// reportMismatches reports where the messages and their counters disagree.
 func (c *messageCounts) reportMismatches(problem func(format string, args ...any)) {
 	if c.found != c.stated || c.listed != c.found.Messages {
 		problem("found %d messages with %d bytes and %d dead letters with %d bytes; the stored totals are %d, %d, %d and %d, and the entity rows count %d messages",

@@ -4,13 +4,13 @@ import "strings"
 
 // runCounts counts the open runs of a shard.
 type runCounts struct {
-	open   uint64 // by the entity rows
-	listed uint64 // by the index of open runs
-	stated uint64 // by the numbers of each type
+	open   uint64 // number of open runs according to the entity rows
+	listed uint64 // number of open runs in the index
+	stated uint64 // number of open runs according to the counters of types
 }
 
-// openRun checks a row of the index of open runs: the entity row of each must be
-// that of an open run.
+// openRun checks a row of the index of open runs: the entity row must show that
+// the entity is an open run.
 func (v *verifier) openRun(k Key, body []byte) error {
 	n, err := DecodeCount(body)
 	if err != nil {
@@ -36,7 +36,7 @@ func (v *verifier) openRun(k Key, body []byte) error {
 	return nil // an unreadable entity row is reported with its own pair
 }
 
-// reportMismatches reports disagreements.
+// reportMismatches reports where the entity rows and the index disagree.
 func (c *runCounts) reportMismatches(problem func(format string, args ...any)) {
 	if c.open != c.listed || c.open != c.stated {
 		problem("%d open runs; their index lists %d and counts %d", c.open, c.listed, c.stated)

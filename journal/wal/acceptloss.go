@@ -22,11 +22,11 @@ type Loss struct {
 const lostSuffix = ".lost"
 
 // AcceptLoss truncates a damaged log at its first damage, so that Open accepts
-// the part before it. Acknowledged records after it are lost to the node, so
-// this is a decision for an operator without other nodes to rebuild this one from.
-// The original files are kept under names that end in .lost, as far as they can
-// be read. AcceptLoss returns nil for a log without damage, which it does not
-// change. After an error it can be called again.
+// the part before it. The node loses the acknowledged records after the damage.
+// An operator should therefore decide this, and only if this node cannot be
+// rebuilt from other nodes. The original files are kept under names that end in
+// .lost, as far as they can be read. AcceptLoss returns nil for a log without
+// damage, which it does not change. After an error it can be called again.
 func AcceptLoss(fsys disk.FS, dir string) (*Loss, error) {
 	c := lossAcceptor{fs: fsys, dir: dir}
 	loss, err := c.run()
@@ -108,8 +108,8 @@ func (c *lossAcceptor) findEnd(names listing) error {
 	}
 	headers, err := loadHeaders(c.fs, c.dir, c.id, names.segments, c.mark)
 	if blamed := (*DamageError)(nil); errors.As(err, &blamed) && blamed.File == markName {
-		// Segments that the lost mark declared released are no loss: the log
-		// starts with the first existing one.
+		// Segments that the lost mark recorded as released are no loss. The log
+		// starts with the first existing segment.
 		if err := c.note(err); err != nil {
 			return err
 		}
@@ -184,8 +184,8 @@ func (c *lossAcceptor) truncate(names listing) error {
 }
 
 // copyTail replaces the last segment by a copy of its intact part, followed by
-// zeros. The bytes after the damage must not survive: the log continues from an
-// earlier epoch and may use their epochs again.
+// zeros. The bytes after the damage must not survive, because the log continues
+// from an earlier epoch and may reuse the epochs of those bytes.
 func (c *lossAcceptor) copyTail() error {
 	name := segmentName(c.kept.position.Segment)
 	path := filepath.Join(c.dir, name)
@@ -211,7 +211,7 @@ func (c *lossAcceptor) copyTail() error {
 	return disk.WriteFileAtomic(c.fs, path, whole)
 }
 
-// startOver leaves nothing that the next Open would accept as a log.
+// startOver sets aside everything that the next Open would accept as a log.
 func (c *lossAcceptor) startOver(names listing) error {
 	for _, number := range names.segments {
 		if number < c.mark.first {

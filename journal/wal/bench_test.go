@@ -9,7 +9,7 @@ import (
 
 // BenchmarkAppendSync measures one turn of a ready loop on the disk of the
 // temporary directory: a record and its sync. Every segment is released after
-// it, so all files but the first few are recycled.
+// the turn, so all files except the first few are recycled.
 func BenchmarkAppendSync(b *testing.B) {
 	for _, size := range []int{256, 4 << 10, 64 << 10} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
@@ -96,7 +96,7 @@ func BenchmarkReplay(b *testing.B) {
 }
 
 // BenchmarkOpen opens a log whose last segment of 64 MiB is empty, to measure
-// the search after the tail.
+// the search for records after the tail.
 func BenchmarkOpen(b *testing.B) {
 	dir := b.TempDir()
 	b.ReportAllocs()

@@ -64,8 +64,8 @@ func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) (
 }
 
 // missingSegment returns the damage of a missing segment. If the segment is the oldest
-// one and a slot of the mark is invalid, that slot is the damage, because it
-// could have recorded that the segment was released.
+// one and a slot of the mark is invalid, the slot is reported as the damage, because
+// it may have recorded that the segment was released.
 func missingSegment(number uint64, others []uint64, m mark) *DamageError {
 	if m.flaw == "" || number != m.first || len(others) == 0 {
 		return newDamage(segmentName(number), 0, "missing")
@@ -165,9 +165,9 @@ func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record
 	return nil
 }
 
-// findTail reads the last segment up to its last valid record and returns why
-// there is no further one. The result must agree with the mark, and nothing
-// after the tail may prove that there were more records.
+// findTail reads the last segment up to its last valid record, and returns why
+// there is no further valid record. The tail must not be before the mark, and
+// nothing after the tail may prove that there were more records.
 func findTail(r *reader, m mark, fn func(record) error) (reason string, err error) {
 	name := segmentName(r.next.Segment)
 	marked := m.position.Segment == r.next.Segment

@@ -338,7 +338,7 @@ func TestAcceptLossSurvivesCrashes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range n {
-			w.opts.Rand() // a different crash for each n: the disk uses the same generator
+			w.opts.Rand() // makes the crash different for each n, because the disk uses the same generator
 		}
 		w.disk.CutAfter(n % 24)
 		_, err := AcceptLoss(w.disk, testDir)
@@ -377,7 +377,7 @@ func TestTruncatedRecordsAreNeverReadAgain(t *testing.T) {
 		t.Fatalf("%+v, %v", loss, err)
 	}
 	w.open(t)
-	w.add(t, "new") // as long as the lost record, so that the next one would start where "lost too" did
+	w.add(t, "new") // as long as the lost record, so that the next record starts at the same offset as "lost too" did
 	w.sync(t)
 	w.disk.Kill()
 	w.open(t)

@@ -6,9 +6,9 @@ import (
 )
 
 var (
-	// ErrPoisoned is returned by every call after a write or sync failed. Do
-	// not retry: the process must exit, and Open in the next process finds out
-	// what reached the disk.
+	// ErrPoisoned is returned by every call after a write or sync failed. Do not
+	// retry. The process must exit, and Open in the next process determines which
+	// data reached the disk.
 	ErrPoisoned = errors.New("the write-ahead log has failed")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the write-ahead log is closed")
@@ -19,10 +19,11 @@ var (
 )
 
 // RecordTooLargeError is returned by Append for a record that exceeds the
-// limit, or that does not fit a segment after its checkpoint. Nothing was
-// appended, and the same record will never fit.
+// limit, or that does not fit into a segment after its checkpoint. Nothing was
+// appended, and retrying fails again.
 type RecordTooLargeError struct {
-	// Bytes is the length of the payload, Limit the largest that is accepted.
+	// Bytes is the length of the payload, and Limit is the greatest length that is
+	// accepted.
 	Bytes, Limit int64
 }
 
@@ -39,7 +40,7 @@ type DamageError struct {
 	// Offset is where the damage starts in the file, in bytes; 0 if the file as
 	// a whole is wrong or missing.
 	Offset int64
-	// Reason is what is wrong, and Hint what an operator can do.
+	// Reason says what is wrong, and Hint what an operator can do.
 	Reason, Hint string
 	// Err is the disk error, if there was one.
 	Err error

@@ -97,7 +97,7 @@ func decodeSegmentHeader(b []byte) (h segmentHeader, reason string) {
 
 // coder encodes and verifies the records of one epoch of a segment. Its
 // checksums are seeded with the log id, the segment, the epoch and the offset,
-// so that older bytes in the same file do not verify.
+// so that older bytes in the same file fail verification.
 type coder struct {
 	epoch uint64
 	seed  uint32

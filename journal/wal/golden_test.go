@@ -21,7 +21,7 @@ const goldenDir = "testdata/v1"
 
 // goldenLog writes a small log that uses the whole format: a sealed and a
 // recycled segment, a checkpoint, an epoch record, payloads of every padding, a
-// torn tail, and a mark whose running slot is newer than the synced ones.
+// torn tail, and a mark whose running slot is newer than the synced slots.
 func goldenLog(t *testing.T) *disktest.Crashable {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))

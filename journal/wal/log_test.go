@@ -17,7 +17,7 @@ func crcOf(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 // TestTornTailStaysTruncated tears the unsynced end off a log, appends the same
 // records again, and checks that no byte of the first attempt is ever read,
-// whatever length the second has.
+// however long the second attempt is.
 func TestTornTailStaysTruncated(t *testing.T) {
 	for kept := range 4 {
 		w := newTestLog(t, Options{})
@@ -36,8 +36,8 @@ func TestTornTailStaysTruncated(t *testing.T) {
 		if got := replayed(t, w.Log); !slices.Equal(got, []string{"synced"}) {
 			t.Fatalf("after the tear: %v", got)
 		}
-		// An epoch record lies in between. Fill up so that the next record
-		// would start where "behind-1" did.
+		// An epoch record comes first. Append another record so that the next one
+		// starts at the same offset as "behind-1" did.
 		if _, err := w.Append(2, bytes.Repeat([]byte("f."), (1016-epochRecordBytes-recordHeaderBytes)/2)); err != nil {
 			t.Fatal(err)
 		}
@@ -102,8 +102,8 @@ func TestReleaseKeepsFilesToRecycle(t *testing.T) {
 	}
 }
 
-// TestReleaseUpToAPendingSegment releases up to a segment that exists only
-// in memory.
+// TestReleaseUpToAPendingSegment releases the segments before one that exists
+// only in memory.
 func TestReleaseUpToAPendingSegment(t *testing.T) {
 	w := newTestLog(t, Options{})
 	w.SetCheckpoint(func(dst []byte) []byte { return append(dst, "checkpoint."...) })
@@ -161,8 +161,8 @@ func TestFailedSyncPoisons(t *testing.T) {
 		if w.Stats().Syncs != syncs {
 			t.Error("the sync was tried again")
 		}
-		// The operating system still returns the data that it failed to write.
-		// Whatever the next process accepts must survive a power cut from then
+		// The operating system still returns the data that it failed to write. The
+		// records that the next process accepts must survive a power cut from then
 		// on.
 		w.open(t)
 		got := replayed(t, w.Log)
@@ -219,7 +219,7 @@ func TestAppendBounds(t *testing.T) {
 	if _, err := w.Append(0, nil); !errors.Is(err, ErrKind) {
 		t.Errorf("kind 0: %v", err)
 	}
-	// After a checkpoint the largest record that fits is smaller.
+	// A record that follows a checkpoint must be smaller to fit into the segment.
 	w.SetCheckpoint(func(dst []byte) []byte { return append(dst, make([]byte, 4<<10)...) })
 	w.add(t, numbered(0, 5)...)
 	room := w.opts.SegmentBytes - headerBytes - recordBytes(4<<10) - recordHeaderBytes
@@ -320,8 +320,8 @@ func TestReplayOrder(t *testing.T) {
 	}
 }
 
-// TestSegmentBytesMayChange opens a log with options other than those it was
-// created with.
+// TestSegmentBytesMayChange opens a log with a different segment size than it
+// was created with.
 func TestSegmentBytesMayChange(t *testing.T) {
 	w := threeSegments(t)
 	for _, size := range []int64{8 << 10, 64 << 10, 16 << 10} {

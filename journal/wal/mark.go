@@ -33,11 +33,11 @@ type mark struct {
 	// lastCRC is the checksum of the record that ends at position, or 0 if
 	// there is none in its segment.
 	lastCRC uint32
-	// final means that nothing was written after position.
+	// final means that the log was closed and nothing was written after position.
 	final bool
-	// flaw is why a slot in the file is invalid, and flawed is its number: it
-	// may have been the newest slot. flaw is empty if all slots are valid.
-	// Neither is stored.
+	// flaw says why a slot in the file is invalid, and flawed is the number of
+	// that slot, which may have been the newest one. flaw is empty if all slots
+	// are valid. Neither is stored.
 	flaw   string
 	flawed int
 }
@@ -91,7 +91,7 @@ type markFile struct {
 	current mark
 	// nextSlot is the slot to be synced next.
 	nextSlot   int
-	running    bool // the running slot is newer than the synced ones
+	running    bool // the running slot is newer than the synced slots
 	syncedAt   time.Time
 	lastSynced []byte
 	syncs      *atomic.Uint64
@@ -146,9 +146,9 @@ func (f *markFile) write(slot int, m mark) error {
 	return nil
 }
 
-// rewriteSynced writes the newest synced slot again and syncs it. An earlier process
-// may have written it and failed to sync it. The other slot may be overwritten
-// only once this one is on disk.
+// rewriteSynced writes the newest synced slot again and syncs it, because an
+// earlier process may have written it and failed to sync it. The other slot may
+// be overwritten only once this slot is on disk.
 func (f *markFile) rewriteSynced() error {
 	if _, err := f.file.WriteAt(f.lastSynced, int64((1-f.nextSlot)*markSlotBytes)); err != nil {
 		return err

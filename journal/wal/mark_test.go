@@ -61,8 +61,8 @@ func TestMarkIsSyncedEachSecond(t *testing.T) {
 	}
 }
 
-// TestNewSegmentSyncsTheMark cuts the power right after a new segment: the mark
-// must know it.
+// TestNewSegmentSyncsTheMark cuts the power right after a new segment was
+// created. The mark must include that segment.
 func TestNewSegmentSyncsTheMark(t *testing.T) {
 	w := newTestLog(t, Options{})
 	for want := uint64(2); want < 20; want++ {
@@ -114,8 +114,8 @@ func TestMarkSurvivesItsFailedSync(t *testing.T) {
 }
 
 // TestLaterRecordProvesDamage loses the mark's last second, as a power cut
-// does, and damages data that was synced in it: later records prove the damage
-// that the mark does not show.
+// does, and damages data that was synced in that second. Later records prove
+// the damage, which the mark does not show.
 func TestLaterRecordProvesDamage(t *testing.T) {
 	w := newTestLog(t, Options{})
 	w.add(t, "one")
@@ -142,8 +142,8 @@ func TestLaterRecordProvesDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Nothing was written after the last record was synced, so its damage
-	// cannot be distinguished from a torn write.
+	// No later record says that the last record was synced, so damage to it cannot
+	// be distinguished from a torn write.
 	if err := w.disk.Corrupt(path(segmentName(1)), three.Offset+100, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -154,8 +154,8 @@ func TestLaterRecordProvesDamage(t *testing.T) {
 }
 
 // TestDamagedMarkIsNamedInsteadOfReleasedSegment flips one bit in the slot that released segments. The
-// other slots still list those segments, so the error must name the mark and
-// not a released segment. Accepting that loss loses nothing else.
+// other slots still list those segments, so the error must name the mark and not a released segment.
+// AcceptLoss then loses only that slot.
 func TestDamagedMarkIsNamedInsteadOfReleasedSegment(t *testing.T) {
 	blamed := 0
 	for slot := range int64(markSlots) {
@@ -172,7 +172,7 @@ func TestDamagedMarkIsNamedInsteadOfReleasedSegment(t *testing.T) {
 		log, err := Open(w.disk, testDir, w.opts)
 		if err == nil {
 			log.closeFiles()
-			continue // another slot has the same content
+			continue // a different slot has the same content
 		}
 		blamed++
 		damage := refused(t, w, markName)

@@ -31,16 +31,16 @@ type model struct {
 	now   time.Time
 	log   *Log
 	trace []string
-	// length, if not 0, is that of most payloads, so that records appended
-	// after a crash are at the same offsets as before.
+	// length, if not 0, is the length of most payloads, so that records appended
+	// after a crash start at the same offsets as before.
 	length int
 
 	records []modelRecord
-	// synced records must survive a power cut, written ones the end of the
-	// process.
+	// synced is the number of records that must survive a power cut, and written
+	// the number of records that must survive the end of the process.
 	synced, written int
-	// The oldest segment is between these two: after a failed Release either is
-	// possible.
+	// firstSure and firstMax bound the number of the oldest segment. They differ
+	// after a failed Release.
 	firstSure, firstMax uint64
 	// faulty means that a fault is armed, so a call may fail.
 	faulty bool
@@ -156,8 +156,8 @@ func (w *model) append() error {
 	return nil
 }
 
-// payload mixes lengths around the boundaries with contents that look like an
-// empty log, or like the log itself.
+// payload returns payloads with lengths around the boundaries, and with
+// contents that look like an empty log or like records of the log itself.
 func (w *model) payload() []byte {
 	var length int
 	switch n := w.rng.IntN(20); {
@@ -185,7 +185,8 @@ func (w *model) payload() []byte {
 	return b
 }
 
-// checkpoint is the callback. The model knows the offset of its record.
+// checkpoint is the callback passed to SetCheckpoint. The model knows the
+// offset of the record that follows.
 func (w *model) checkpoint(dst []byte) []byte {
 	payload := fmt.Appendf(dst, "checkpoint behind %d records", len(w.records))
 	w.records = append(w.records, modelRecord{Position{w.log.Tail().Segment + 1, headerBytes}, CheckpointKind, payload})
@@ -214,8 +215,8 @@ func (w *model) release() error {
 	freed, err := w.log.Release(before)
 	w.met.releases += freed
 	if err != nil && !errors.Is(err, ErrPoisoned) {
-		// A file could not be removed: the log could continue, but the process
-		// ends anyway.
+		// A file could not be removed. The log could continue, but the process ends
+		// anyway.
 		w.log = nil
 	}
 	return w.after(err, func() { w.firstSure = w.log.Segments()[0].Number })
@@ -259,7 +260,8 @@ func (w *model) close() error {
 	return w.reopen()
 }
 
-// after counts a success, or continues after a failure.
+// after calls success if err is nil. Otherwise it ends the failed process and
+// starts the next one.
 func (w *model) after(err error, success func()) error {
 	if err != nil {
 		return w.failed(err)
@@ -343,7 +345,8 @@ func (w *model) reopen() error {
 	return nil
 }
 
-// verify checks the log with Verify too: no crash is damage.
+// verify checks the log with Verify, which must not report the effects of a
+// crash as damage.
 func (w *model) verify() error {
 	if w.rng.IntN(3) > 0 {
 		return nil
@@ -451,7 +454,7 @@ func (u unsyncedFS) OpenFile(name string, access disk.Access) (disk.File, error)
 	return unsyncedFile{f}, err
 }
 
-// TestModelDetectsMissingSync shows that the model test can fail: it does on a
+// TestModelDetectsMissingSync shows that the model test can fail: it fails on a
 // disk that does not sync.
 func TestModelDetectsMissingSync(t *testing.T) {
 	failed := 0

@@ -30,8 +30,9 @@ import (
 //   - The mark file records a position up to which the log was synced. An
 //     invalid record before the mark is damage.
 //   - Each record stores the offset up to which its segment was synced when the
-//     record was encoded. If a valid record after the first invalid one knows
-//     that offset to be synced, the invalid one is damage.
+//     record was encoded. If a valid record after the first invalid one shows
+//     that the invalid record's offset was synced, the invalid record is
+//     damage.
 //   - Each segment header stores where the previous segment ended, and is
 //     written only after that segment was synced. All segments except the last
 //     must be complete.
@@ -70,8 +71,8 @@ func (l *Log) open() error {
 	if err != nil {
 		return err
 	}
-	// If an earlier process failed to sync the directory, its names may not be
-	// durable.
+	// An earlier process may have failed to sync the directory, so its names may
+	// not be durable.
 	if err := l.fs.SyncDir(l.dir); err != nil {
 		return err
 	}
@@ -185,8 +186,8 @@ func (l *Log) recover(names listing) error {
 //
 // Records after the mark are written again before they are synced. If an
 // earlier process failed to sync them, the operating system may consider their
-// pages clean, and a sync alone would not write them. The new epoch invalidates
-// everything after the tail for good.
+// pages clean, and a sync alone would not write them. The new epoch permanently
+// invalidates everything after the tail.
 func (l *Log) takeOver(r *reader) error {
 	if err := l.mark.rewriteSynced(); err != nil {
 		return err

@@ -11,13 +11,13 @@ import (
 
 // Options configure a log. Zero fields get the default.
 type Options struct {
-	// SegmentBytes is the length of new segment files, a multiple of 4,096 from
-	// 8 KiB to 4 GiB; default 64 MiB. It may change between starts. Release
-	// frees space in units of a segment.
+	// SegmentBytes is the length of new segment files, a multiple of 4,096 from 8
+	// KiB to 4 GiB; default 64 MiB. It may change between starts. Release frees
+	// space one segment at a time.
 	SegmentBytes int64
 	// RecycleSegments is how many released files are kept for reuse; default 2,
-	// negative for none. Overwriting an existing file needs a half to two
-	// thirds of the time of writing a new one.
+	// negative for none. Overwriting an existing file takes half to two thirds of
+	// the time needed to write a new one.
 	RecycleSegments int
 	// MaxRecordBytes bounds the payload of a record; default the smaller of 32
 	// MiB and half a segment.

@@ -111,7 +111,8 @@ func (d *loopDisk) restart(t *testing.T) {
 }
 
 // powerCycles repeatedly appends, syncs and cuts the power, and returns the
-// number of lost unsynced records. The error is a loss of synced ones.
+// number of lost unsynced records. It returns an error if synced records were
+// lost.
 func powerCycles(t *testing.T, fsys disk.FS, seed uint64, cycles int) (lost int, err error) {
 	d := newLoopDisk(t)
 	rng := rand.New(rand.NewPCG(seed, 0))

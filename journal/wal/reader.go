@@ -15,7 +15,7 @@ type window struct {
 	file disk.File
 	buf  []byte
 	from int64 // offset of buf in the file
-	size int64 // of the file
+	size int64 // size of the file
 }
 
 // peek returns n bytes at offset, which must be inside the file. They are valid
@@ -84,7 +84,7 @@ func newReader(file disk.File, h segmentHeader, limit int64) *reader {
 }
 
 // read returns the record at r.next and advances r. If there is no valid
-// record, reason says why and r does not move. err is a disk error.
+// record, reason says why and r does not advance. err is a disk error.
 func (r *reader) read() (rec record, reason string, err error) {
 	offset := r.next.Offset
 	if r.limit-offset < recordHeaderBytes {
@@ -119,7 +119,7 @@ func (r *reader) read() (rec record, reason string, err error) {
 	return rec, "", nil
 }
 
-// newEpoch changes to the epoch that the log wrote when it was opened again.
+// newEpoch switches to the epoch that the log started when it was opened again.
 func (r *reader) newEpoch(payload []byte) (reason string) {
 	if len(payload) != 8 {
 		return "epoch record with a wrong length"
@@ -132,17 +132,18 @@ func (r *reader) newEpoch(payload []byte) (reason string) {
 	return ""
 }
 
-// findDamageProof looks behind r.next, where no whole record is, for a record of
-// the same epoch that was encoded when the segment was already synced beyond
-// r.next: then the bytes here were synced too, and are damaged rather than
-// torn. It returns the offset of the record, 0 if there is none.
+// findDamageProof is called if there is no complete record at r.next. It
+// searches the bytes after r.next for a record of the same epoch that was
+// encoded when the segment was already synced beyond r.next. Such a record
+// proves that the bytes at r.next were synced too, and are damaged rather than
+// torn. It returns the offset of that record, or 0 if there is none.
 func (r *reader) findDamageProof() (offset int64, err error) {
 	return r.find(r.next.Offset, r.next.Offset)
 }
 
-// find returns the offset of the first whole record of the reader's epoch
-// behind the offset after that was encoded when the segment was synced beyond
-// the offset floor, 0 if there is none.
+// find returns the offset of the first complete record of the reader's epoch
+// that is after the given offset and was encoded when the segment was synced
+// beyond the offset floor. It returns 0 if there is none.
 func (r *reader) find(after, floor int64) (offset int64, err error) {
 	for offset = after + alignment; r.limit-offset >= recordHeaderBytes; {
 		length := min(int64(windowBytes), r.limit-offset)
@@ -165,8 +166,9 @@ func (r *reader) find(after, floor int64) (offset int64, err error) {
 	return 0, nil
 }
 
-// findHeader returns the index in b, the bytes at base, of the first header that
-// passes and knows the segment to be synced beyond floor; -1 if there is none.
+// findHeader returns the index in b, which holds the bytes at offset base, of
+// the first valid header that shows that the segment was synced beyond floor.
+// It returns -1 if there is none.
 func (r *reader) findHeader(b []byte, base, floor int64) int64 {
 	for i := int64(0); int64(len(b))-i >= recordHeaderBytes; i += alignment {
 		synced := int64(littleEndian.Uint32(b[i+12:])) * alignment

@@ -6,14 +6,14 @@ import "sync/atomic"
 type Stats struct {
 	// Records and PayloadBytes count appended records.
 	Records, PayloadBytes uint64
-	// WrittenBytes were written to segment files, including headers and
-	// padding.
+	// WrittenBytes counts the bytes written to segment files, including headers
+	// and padding.
 	WrittenBytes uint64
-	// Writes and Syncs count those of segment files, MarkSyncs those of the
-	// mark.
+	// Writes and Syncs count the writes and syncs of segment files. MarkSyncs
+	// counts the syncs of the mark.
 	Writes, Syncs, MarkSyncs uint64
-	// SegmentsCreated are new files, SegmentsRecycled reused ones.
-	// SegmentsRemoved were deleted.
+	// SegmentsCreated counts new files, SegmentsRecycled reused files, and
+	// SegmentsRemoved deleted files.
 	SegmentsCreated, SegmentsRecycled, SegmentsRemoved uint64
 }
 

@@ -16,7 +16,8 @@ const (
 
 // Sync writes pending records, with one write and one sync unless a segment
 // ended, and advances the mark. When it returns nil, everything appended is
-// durable, and the position is the end of it. Any error poisons the log.
+// durable, and the returned position is the end of the log. Any error poisons
+// the log.
 func (l *Log) Sync() (Position, error) {
 	if l.err != nil {
 		return Position{}, l.err
@@ -117,7 +118,7 @@ func (l *Log) syncSegment() error {
 }
 
 // moveMark advances the mark to l.durable, which l.next, l.coder and l.lastCRC
-// must match. It syncs the mark if asked to or due.
+// must match. It syncs the mark if durably is set or a sync is due.
 func (l *Log) moveMark(durably bool) error {
 	m := mark{position: l.durable, epoch: l.coder.epoch, first: l.segments[0].number, lastCRC: l.lastCRC}
 	now := l.opts.Now()
@@ -129,9 +130,9 @@ func (l *Log) moveMark(durably bool) error {
 
 // startSegment syncs the last segment and creates the segment of c after it.
 // The new file gets its name only when its header and checkpoint are durable,
-// and receives records only when its name is durable. A named segment is
-// therefore complete up to its records, and an abandoned temporary file
-// contains no record except the checkpoint.
+// and receives records only when its name is durable. A segment with its final
+// name therefore has at least its header and checkpoint, and an abandoned
+// temporary file contains no record except the checkpoint.
 func (l *Log) startSegment(c *chunk) error {
 	if l.dirty {
 		if err := l.syncSegment(); err != nil {
@@ -147,9 +148,9 @@ func (l *Log) startSegment(c *chunk) error {
 	return l.mark.writeDurable(m, l.opts.Now())
 }
 
-// makeSegment replaces l.file by a new segment that contains the prologue of c.
-// The file is closed while it is renamed, because not every system can rename
-// an open file.
+// makeSegment replaces l.file by a new segment that contains the header page
+// and the checkpoint of c. The file is closed while it is renamed, because not
+// every system can rename an open file.
 func (l *Log) makeSegment(c *chunk) error {
 	file, name, err := l.segmentFile(c.number)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 type Report struct {
 	// ID is the id of the log.
 	ID LogID
-	// Mark is how far the log is known to have been synced, and Tail where its
-	// records end.
+	// Mark is the position up to which the log is known to have been synced, and
+	// Tail is the end of its records.
 	Mark, Tail Position
 	// Segments describes the segments that were not released, oldest first,
 	// except missing and unreadable ones.
@@ -28,10 +28,11 @@ type Report struct {
 
 // Finding is an observation about a file.
 type Finding struct {
-	// File is the name in the log's directory, Offset in bytes.
+	// File is a name in the log's directory. Offset is the position in the file,
+	// in bytes.
 	File   string
 	Offset int64
-	// Damage is false for leftovers that a crash may leave in an intact log.
+	// Damage is false for remains that a crash may leave in an intact log.
 	Damage bool
 	// Text describes the finding.
 	Text string
@@ -43,8 +44,8 @@ func (r *Report) IsDamaged() bool {
 }
 
 // Verify reads the log in dir, which no process may have open, and reports
-// every file, record and mark that is not as it was written. It writes nothing.
-// The only error is that the directory cannot be listed.
+// every damaged or missing file, record and mark. It writes nothing. It returns
+// an error only if the directory cannot be listed.
 func Verify(fsys disk.FS, dir string) (Report, error) { return VerifyEach(fsys, dir, nil) }
 
 // VerifyEach is like Verify and also calls each with the valid records, as
@@ -195,8 +196,8 @@ func peekID(fsys disk.FS, path string) (id LogID) {
 	return h.id
 }
 
-// readRecords reads the records of a segment once the header of the next one,
-// or its absence, is known.
+// readRecords reads the records of a segment. next is the header of the next
+// segment, or nil if there is none.
 func (v *verifier) readRecords(h, next *segmentHeader) {
 	if h == nil {
 		return
@@ -253,8 +254,8 @@ func (v *verifier) tail(h segmentHeader) (end int64, err error) {
 }
 
 // resume continues after the first damage of a segment, to count valid records
-// and to find further damage. Its records end at end, or at most there if
-// certain is false. It works only within the epoch of the damage.
+// and to find further damage. The records end at end, or at most at end if
+// certain is false. It finds only records of the epoch in which the damage is.
 func (v *verifier) resume(h segmentHeader, damage, end int64, certain bool) {
 	name := segmentName(h.number)
 	file, err := v.fs.OpenFile(filepath.Join(v.dir, name), disk.ReadOnly)

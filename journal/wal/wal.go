@@ -3,10 +3,10 @@
 // write and one sync per turn of the ready loop. FORMAT.md describes its bytes.
 //
 // It never interprets a record, never retries a failed write or sync, and never
-// skips damage: acknowledged records are replayed completely and in order, or
-// Open names the file that lost them. It starts no goroutine and needs no lock.
-// A Log belongs to the goroutine of the ready loop; only Stats may be called
-// from others.
+// skips damage. Either all acknowledged records are replayed in order, or Open
+// names the file that lost records. It starts no goroutine and needs no lock. A
+// Log belongs to the goroutine of the ready loop; only Stats may be called from
+// others.
 package wal
 
 import (
@@ -68,8 +68,8 @@ type Log struct {
 	free     []string // names of files that can be recycled
 	mark     *markFile
 
-	// next is the position of the next record, and coder that of its segment.
-	// While records are pending it may be in a segment that does not exist yet.
+	// next is the position of the next record, and coder encodes the records of
+	// its segment. While records are pending, that segment may not exist yet.
 	next    Position
 	coder   coder
 	lastCRC uint32
@@ -79,7 +79,7 @@ type Log struct {
 	pending []chunk
 	// durable is the position after the last synced record.
 	durable     Position
-	dirty       bool // written but not synced
+	dirty       bool // bytes were written but not synced
 	hasAppended bool // Append was called
 	err         error
 
@@ -126,8 +126,8 @@ func (l *Log) Segments() []SegmentInfo {
 
 // SetCheckpoint sets the function that appends to dst, and returns, the state
 // that a reader needs if the log starts at this segment. Append calls it when a
-// record no longer fits the segment. It must describe the state after all
-// records appended before that one: its bytes become the first record of the
+// record no longer fits into the segment. It must describe the state after all
+// records appended before that record. Its bytes become the first record of the
 // new segment, and are synced before Release may free an older segment. Without
 // a function, segments start without a checkpoint.
 func (l *Log) SetCheckpoint(fn func(dst []byte) []byte) { l.checkpoint = fn }

@@ -18,12 +18,12 @@ import (
 // CutAfter and the call of Crash.
 var ErrPowerCut = errors.New("power cut")
 
-// Crashable is an in-memory disk with two views: the one of a running process,
-// and the platter. They are equal only for synced data. Crash discards the
-// first view and derives the second as a power cut may have left it. All random
-// choices come from the generator passed to NewCrashable, in the order of the
-// calls, so the same calls with the same seed leave the same bytes. It starts
-// no goroutine; its methods may be called concurrently.
+// Crashable is an in-memory disk with two views: what a running process sees,
+// and the platter. They agree only on synced data. Crash discards the process's
+// view and chooses a platter that a power cut may have left. All random choices
+// come from the generator passed to NewCrashable, in the order of the calls, so
+// the same calls with the same seed leave the same bytes. It starts no
+// goroutine; its methods may be called concurrently.
 //
 //	           WriteAt, Truncate                 Sync
 //	process ──────────────────────▶ unsynced ──────────────▶ platter
@@ -97,9 +97,9 @@ func (c *Crashable) Kill() {
 	c.generation++
 }
 
-// Clone returns a copy of the disk between two processes: all files that a
-// process would see are on its platter, and it has no faults. It uses the same
-// generator.
+// Clone returns a copy of the disk as it is between two processes: every file
+// that a process would see is on the copy's platter, and no faults are
+// scheduled. The copy uses the same random generator.
 func (c *Crashable) Clone() *Crashable {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,8 +12,8 @@ const (
 	errIO      = syscall.EIO
 )
 
-// faults are the failures scheduled on a Crashable. A counter of n fails the
-// nth operation from now, once.
+// faults are the failures scheduled on a Crashable. A counter set to n makes
+// the nth operation from now fail, once.
 type faults struct {
 	cutting    bool
 	cutAfter   int

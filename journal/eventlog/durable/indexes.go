@@ -1,6 +1,6 @@
-// Package durable tracks which log index of each shard survives a power
-// failure: what flushed batches contained, up to the store's watermark. It does
-// not access a store and has no goroutine.
+// Package durable tracks up to which log index each shard survives a power
+// failure. That is the last index in the flushed batches up to the store's
+// watermark. It does not access a store and has no goroutine.
 package durable
 
 import (
@@ -12,16 +12,16 @@ import (
 
 // Indexes are the durable indexes of shards. A flushed batch leaves a mark for
 // each shard that it touched; marks at or below the watermark move into the
-// indexes. So the cost depends on the number of touched shards, not on that of
-// all shards. It is safe for concurrent use.
+// indexes. So the cost depends on the number of touched shards, not on the
+// total number of shards. It is safe for concurrent use.
 type Indexes struct {
 	mu          sync.Mutex
-	from        uint64 // below this version, the store's watermark does not count
+	from        uint64 // watermarks of the store below this version do not count
 	told        uint64 // result of the last call, 0 before the first
 	indexes     map[sharding.ShardID]uint64
 	generations map[sharding.ShardID]uint32 // current generations
 	marks       []mark
-	step        uint64 // versions are rounded up to a multiple of it
+	step        uint64 // versions are rounded up to a multiple of step
 }
 
 // Stored is the index up to which a batch contains a generation of a shard.
@@ -71,7 +71,7 @@ func (d *Indexes) Begin(id sharding.ShardID, generation uint32) {
 	delete(d.indexes, id)
 }
 
-// Ready declares that versions up to from may be remains of a crash.
+// Ready declares that versions up to from may be left over from a crash.
 func (d *Indexes) Ready(from uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,9 +11,10 @@ import (
 // auditRows is the number of rows between two pauses of an Audit.
 const auditRows = 1024
 
-// Audit checks all rows against their expected checksums. rest is called now
-// and then; if it returns an error, the audit ends. If rows are missing or
-// wrong, the shard stops on this node and the error wraps journal.ErrDamaged.
+// Audit checks all rows against their expected checksums. Audit calls rest
+// after every auditRows rows; if rest returns an error, the audit ends. If rows
+// are missing or wrong, the shard stops on this node and the error wraps
+// journal.ErrDamaged.
 func (e *State) Audit(ctx context.Context, rest func(context.Context) error) error {
 	var w store.RowHasher
 	var found store.Sums

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Exported messages have no trace, so that a cluster of an earlier version can
-// read them.
+// Exported messages have no trace context, so that a cluster of an earlier
+// version can read them.
 func TestTracesAreNotExported(t *testing.T) {
 	m := journal.Message{
 		Source: sharding.EntityID{Type: "a", ID: "s"}, Destination: sharding.EntityID{Type: "b", ID: "d"}, Number: 5, Command: "go",

@@ -5,8 +5,8 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// messages exports the shard's messages: first the numbers of channels, then
-// the waiting messages in the order in which they were created.
+// messages exports the shard's messages: first the last number of each channel,
+// then the waiting messages in the order of their creation.
 func (p *parts) messages() error {
 	for _, c := range []struct {
 		class store.Class
@@ -31,8 +31,8 @@ func (p *parts) messages() error {
 	return nil
 }
 
-// number exports the number of a channel. Other counters can be derived from
-// the other parts.
+// number exports the last number of a channel. The other counters can be
+// derived from the other parts.
 func (p *parts) number(kind journal.PartKind, rest, body []byte) error {
 	if len(rest) == 0 {
 		return p.ctx.Err() // the shard's totals
@@ -76,7 +76,7 @@ func (p *parts) transfer(kind journal.PartKind, rest, body []byte) error {
 	} else {
 		s, serr := store.DecodeMessage(body, id)
 		if t.Entity, err = s.Source, serr; s.Trace != nil {
-			s.Trace = nil // belongs to this cluster, and the importing one may have a lower version
+			s.Trace = nil // the trace belongs to this cluster, and the importing cluster may have a lower version
 			t.Body = store.AppendMessage(nil, &s)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// truncateRecords limits the records that a snapshot truncates at once in an
-// entry that is not paced; they may have any size.
+// truncateRecords limits the number of records that a snapshot truncates in an
+// entry that is not paced. Their size is not limited.
 const truncateRecords = 4096
 
 // errTruncationFound ends reading the records to truncate.
@@ -48,9 +48,9 @@ func (e *Entity) TruncateBefore(s *journal.Snapshot, kept store.Snapshots) (jour
 	return s.CutBefore(window), nil
 }
 
-// TruncateSlice finds which of the records that end before a sequence to
-// truncate next: at most the given number, until they have that many bytes.
-// done means that no more records are left.
+// TruncateSlice finds the records to truncate next among those that end before
+// a sequence. It stops at the given number of records or bytes. done means that
+// no such records are left.
 func (e *Entity) TruncateSlice(before journal.Sequence, records, bytes int) (c Truncation, done bool, err error) {
 	f := &follower{ctx: context.Background(), end: e.Head.Last}
 	if f.anchor(e.Cut); e.Cut != nil {
@@ -62,8 +62,8 @@ func (e *Entity) TruncateSlice(before journal.Sequence, records, bytes int) (c T
 		if f.view.Last() >= before {
 			return errTruncationFound
 		}
-		// A truncation needs an event: records without events, with which an
-		// entity may start, are truncated together with the first that has one.
+		// A truncation needs an event: records without events, with which an entity
+		// may start, are truncated together with the first record that has an event.
 		if n := int(c.Records); last.Sequence > 0 && (n >= records || int(c.Bytes) >= bytes) || n >= truncateRecords {
 			done = last.Sequence == 0
 			return errTruncationFound

@@ -18,7 +18,7 @@ import (
 // and a reader of first..last does not follow Next beyond last.
 type Record struct {
 	At          journal.Position
-	Seq         journal.Sequence // of the entity after the record
+	Seq         journal.Sequence // the entity's sequence after the record
 	Raw         []byte
 	KeyBytes    uint32 // length of the entity's encoded name
 	Fingerprint uint32 // of the hash chain after the record; 0 below sharding.VersionFingerprints

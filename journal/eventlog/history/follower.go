@@ -50,8 +50,8 @@ func (f *follower) pack(body []byte) error {
 	}
 }
 
-// record passes on one record. gap means that it starts after the first wanted
-// one.
+// record passes on one record. gap means that the record starts after the next
+// record that is needed, so that records in between are missing.
 func (f *follower) record(at journal.Position, raw []byte) (gap bool, err error) {
 	if f.started && !f.at.Less(at) {
 		return false, nil
@@ -86,7 +86,8 @@ func damageError(what string) error {
 		Action: "stop the node and run 'hostd verify' on it"}
 }
 
-// hasReached reports whether the last record is that of the row.
+// hasReached reports whether the last record read is the last record according
+// to the entity row.
 func (f *follower) hasReached(h *store.Head) bool {
 	return f.at == h.Last && f.seq == h.Sequence && f.hash == h.Hash
 }

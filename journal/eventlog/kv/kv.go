@@ -15,14 +15,16 @@ type Store interface {
 	// MaxVersion. Until Watermark has reached it, a crash may lose all or any
 	// part of it.
 	Write(b *store.Batch, version uint64) error
-	// RollBack undoes the changes of versions above this one in a batch of a
-	// new version, which it returns.
+	// RollBack undoes the changes of all versions above the given one. It does so
+	// in a batch with a new version, which it returns.
 	RollBack(version uint64) (uint64, error)
 	// MaxVersion returns the highest version that exists at least in part.
 	MaxVersion() uint64
-	// Watermark returns the highest version up to which nothing can be lost.
+	// Watermark returns the highest version whose changes, with those of all
+	// earlier versions, survive a crash.
 	Watermark() uint64
-	// SetDiscard allows discarding what was overwritten up to this version.
+	// SetDiscard allows the store to discard values that were overwritten up to
+	// this version.
 	SetDiscard(version uint64)
 }
 

@@ -41,12 +41,14 @@ type layer struct {
 	runs []string
 }
 
-// change is the new state of a pair; without a value it is deleted.
+// change is the new state of a pair. A nil value means that the pair is
+// deleted.
 type change struct {
 	value []byte
-	below bool // the layer below has the pair
+	below bool // the layer below this one has the pair
 
-	// State before the entry: whether the pair existed, and its hash.
+	// had reports whether the pair existed before the entry, and was is its hash
+	// then.
 	had bool
 	was store.RowHash
 }

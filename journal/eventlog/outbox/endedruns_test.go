@@ -22,8 +22,8 @@ import (
 // committed states of the two shards are all that remains after these. The
 // search visits all reachable states within the bounds below.
 const (
-	modelRuns     = 3 // incarnations; 0 and 2 are of the same id
-	modelMessages = 2 // of a run
+	modelRuns     = 3 // number of incarnations; 0 and 2 have the same id
+	modelMessages = 2 // number of messages that a run sends
 	modelFences   = modelRuns + 1
 )
 
@@ -38,17 +38,17 @@ const (
 	// dropsWhenEmpty drops it once its shard also says that its outbox is
 	// empty.
 	dropsWhenEmpty
-	// dropsBelowFloor drops the rows of all runs below a number: the shard says
-	// that all runs that began before that one have ended with empty outboxes.
-	// Messages of runs below the number are duplicates.
+	// dropsBelowFloor drops the rows of all runs below a number, once their shard
+	// says that all of these runs have ended with empty outboxes. Messages of runs
+	// below the number are duplicates.
 	dropsBelowFloor
-	// dropsAndFences is dropsWhenEmpty, and counts the dropped rows. The first
-	// message of a run that has no row counts only if it carries the current
-	// count, and its source has found it in its outbox after it had learned
-	// that count.
+	// dropsAndFences is like dropsWhenEmpty, and counts the dropped rows. If a run
+	// has no row, its first message is accepted only if it carries the current
+	// count and its source found the message in the outbox after learning that
+	// count.
 	dropsAndFences
-	// fencesLate is dropsAndFences, but the source may learn the count after
-	// it has looked into its outbox.
+	// fencesLate is like dropsAndFences, but the source may learn the count after
+	// it has read the message from its outbox.
 	fencesLate
 )
 
@@ -65,9 +65,9 @@ type modelState struct {
 	drops  uint8
 
 	dispatched [modelRuns][modelMessages][modelFences]bool
-	accepted   [modelRuns][modelMessages]bool // acknowledgements
-	ended      [modelRuns]bool                // notices
-	below      uint8                          // notice of the floor
+	accepted   [modelRuns][modelMessages]bool // acknowledgements that may arrive
+	ended      [modelRuns]bool                // end notices that may arrive
+	below      uint8                          // floor of the notice that may arrive
 
 	effects [modelRuns][modelMessages]uint8
 }
@@ -241,11 +241,11 @@ func search(rule forgetting) (states int, wrong []string, left int) {
 	return len(known), nil, left
 }
 
-// TestForgettingEndedRuns searches all states of the model under each rule. To
-// drop a row when the run has ended and its outbox is empty is wrong: a copy of
-// a message that arrives after that is taken for the first message of a run.
-// Both rules that recognize such a copy are right, and leave no row when all
-// runs have ended.
+// TestForgettingEndedRuns searches all states of the model under each rule. It
+// is wrong to drop a row when the run has ended and its outbox is empty,
+// because a copy of a message that arrives later is then taken for the first
+// message of a run. The two rules that recognize such a copy are right, and
+// leave no row when all runs have ended.
 func TestForgettingEndedRuns(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -42,7 +42,7 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 type cause struct {
 	hops   uint8
 	trace  *journal.TraceContext // nil if there is none
-	answer bool                  // it is the reply to a message
+	answer bool                  // the new message is the reply to a message
 }
 
 // addMessage assigns a number to a message and adds it to the outbox.

@@ -16,8 +16,8 @@ import (
 
 // Source gives readers access to the boxes of shards.
 type Source interface {
-	// Box returns the state of a shard. In any case it takes the lock, which is
-	// held until Unlock is called.
+	// Box returns the message state of a shard. It always acquires the lock, even
+	// if the shard has no state, and the caller must call Unlock.
 	Box(sharding.ShardID) Moment
 	// View returns a view of the store, which is below the box.
 	View() (kv.View, error)
@@ -119,8 +119,8 @@ func (r Outboxes) readPair(id sharding.ShardID, key []byte, fn func(body []byte)
 	return at.Applied, k.NoteDamage(err)
 }
 
-// find returns a pair that is on its way to the store. known is true if it is;
-// the value is nil if the pair was deleted.
+// find returns a pair that is on its way to the store. known reports whether
+// there is one; the value is nil if the pair was deleted.
 func (m *Moment) find(key []byte) (value []byte, known bool) {
 	if m.Box == nil || m.Err != nil {
 		return nil, false
@@ -134,10 +134,10 @@ func (m *Moment) find(key []byte) (value []byte, known bool) {
 }
 
 // Outbox calls fn for the unacknowledged messages of a shard that were created
-// after one, in creation order. The message is only valid during the call. An
-// error of fn ends the read and is returned, except ErrStopReading. It reads a
-// consistent snapshot of the store and the memtable, or several if more than
-// maxFreshItems are on their way to the store.
+// after the message after, in creation order. The message is only valid during
+// the call. An error of fn ends the read and is returned, except
+// ErrStopReading. It reads a consistent snapshot of the store and the memtable,
+// or several if more than maxFreshItems are on their way to the store.
 func (r Outboxes) Outbox(ctx context.Context, id sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
 	err := r.readItems(ctx, id, store.ClassOutbox, after, func(at journal.ItemID, body []byte) error {
 		s, err := store.DecodeMessage(body, at)
@@ -199,8 +199,9 @@ func (r Outboxes) DeadLetter(id sharding.ShardID, at journal.ItemID) (l *journal
 // ErrStopReading ends a read without an error.
 var ErrStopReading = errors.New("stop reading")
 
-// readItems calls fn for the items of a class after one. It reads in parts,
-// each from a consistent snapshot, and continues after the last item of a part.
+// readItems calls fn for the items of a class that follow the item after. It
+// reads in parts, each from a consistent snapshot, and continues after the last
+// item of a part.
 func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class store.Class, after journal.ItemID,
 	fn func(at journal.ItemID, body []byte) error) error {
 	for {
@@ -224,8 +225,9 @@ func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class stor
 // readPart merges the store with the memtable, whose items are all newer than
 // those in the store. Items from the store are passed on only after all items
 // of their entry were found: a reader that resumes in the middle of an entry
-// could not detect whether one of them was missing. So a read that starts there
-// begins at the start of the entry and skips what was read before.
+// could not detect whether one of them was missing. Therefore a read that
+// resumes in the middle of an entry starts at the beginning of the entry and
+// skips the items that were already read.
 func (r Outboxes) readPart(ctx context.Context, id sharding.ShardID, class store.Class, after journal.ItemID, items *itemReading,
 	fn func(at journal.ItemID, body []byte) error) (err error) {
 	met := entryItems{items: items, class: class, after: after, fn: func(at journal.ItemID, body []byte) error {
@@ -325,7 +327,7 @@ const maxFreshItems = 4096
 type itemReading struct {
 	rows     *rows.Known
 	expected *rows.Expected
-	part     bool                // the memtable has more
+	part     bool                // the memtable has more items
 	view     kv.View             // nil if the store has none of the requested items
 	changed  map[string]struct{} // in the store, but deleted since
 	fresh    []freshItem

@@ -80,8 +80,8 @@ func (r Outboxes) ListRuns(id sharding.ShardID, q RunQuery) ([]string, error) {
 	return l.ids, nil
 }
 
-// captureRuns copies the index's changes that are not in the store yet, and
-// returns a view of the store; nil if the shard has no state.
+// captureRuns copies the changes of the index that are not in the store yet,
+// and returns a view of the store. The view is nil if the shard has no state.
 func (r Outboxes) captureRuns(id sharding.ShardID, l *runLister) (view kv.View, generation uint32, err error) {
 	defer r.From.Unlock()
 	at := r.From.Box(id)
@@ -117,7 +117,8 @@ type runLister struct {
 	ids                  []string
 }
 
-// add adds the run of a key of the store, after the fresh ones before it.
+// add adds the run with a key from the store, after adding the fresh runs that
+// precede it.
 func (l *runLister) add(key string, fresh bool) error {
 	if !fresh {
 		if err := l.addFresh(key); err != nil {
@@ -128,7 +129,7 @@ func (l *runLister) add(key string, fresh bool) error {
 		}
 	}
 	id, ended := strings.CutSuffix(key[len(l.start):], "\x00")
-	if !ended || key <= l.after+"\x00" { // the number of the type's runs, or listed before
+	if !ended || key <= l.after+"\x00" { // the counter of the type's runs, or a run that was already listed
 		return nil
 	}
 	if l.ids = append(l.ids, id); len(l.ids) == l.limit {

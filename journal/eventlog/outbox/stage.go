@@ -10,8 +10,8 @@ import (
 // Stage collects the changes to a box by the entry being checked. It is used by
 // the applying goroutine.
 type Stage struct {
-	// View returns a view of the store, which has the older changes of all
-	// boxes. Sums keeps the checksums of rows. Both must be set before use.
+	// View returns a view of the store, which contains the older changes of all
+	// boxes. Sums updates the checksums of rows. Both must be set before use.
 	View func() (kv.View, error)
 	Sums *rows.Writer
 
@@ -21,7 +21,7 @@ type Stage struct {
 	totals   journal.MessageTotals
 	moved    bool // totals have changed
 	clock    int64
-	messages bool // it created messages
+	messages bool // the entry created messages
 	key      []byte
 	full     []byte
 }
@@ -94,7 +94,7 @@ func (s *Stage) Set(key, value, old []byte) {
 	s.pairs[string(key)] = c
 }
 
-// count adds delta to a counter and returns its value before. A counter that
+// count adds delta to a counter and returns its previous value. A counter that
 // reaches 0 is deleted.
 func (s *Stage) count(key []byte, delta int64) (before uint64, err error) {
 	value, has, err := s.Find(key)

@@ -1,8 +1,8 @@
-// Package rows tracks which rows the store has of a shard, and checksums of
-// their contents. If the store does not find a row, that proves nothing: a bad
-// block may hide its rows or show earlier versions of them. The package has no
-// goroutine and no lock; the state of a shard belongs to the goroutine that
-// applies its log.
+// Package rows tracks which rows of a shard the store must have, and checksums
+// of their contents. It is needed because a lookup that finds nothing proves
+// nothing: a damaged block may hide its rows or show earlier versions of them.
+// The package has no goroutine and no lock; the state of a shard belongs to the
+// goroutine that applies its log.
 package rows
 
 import (
@@ -35,19 +35,19 @@ type Known struct {
 	seed        uint64
 	damaged     func(error) error
 	set         set                      // rows that are looked up individually and not in the memtable
-	meta        map[string]store.RowHash // of the pairs of the metadata state machine
+	meta        map[string]store.RowHash // hashes of the metadata state machine's pairs
 	dues        tally                    // of timers, by slot
 	messages    tally                    // of the outbox, by index
 	deadLetters tally                    // of dead letters, by index
 	owing       owing
 	many        map[string]store.Head // timer counts of entities with at least ManyTimers
-	sums        store.Sums            // at the applied index
-	stored      store.Sums            // at the index that the store has
+	sums        store.Sums            // checksums at the applied index
+	stored      store.Sums            // checksums at the index that the store has
 }
 
-// New returns the knowledge about a generation without rows. The seed is the
-// key of the hashes that identify rows. damaged is called for damage, from any
-// goroutine, and returns its argument.
+// New returns a Known for a generation without rows. The seed is the key of the
+// hashes that identify rows. damaged is called for damage, from any goroutine,
+// and returns its argument.
 func New(shard sharding.ShardID, generation uint32, seed uint64, damaged func(error) error) *Known {
 	return &Known{Shard: shard, Generation: generation, seed: seed, damaged: damaged}
 }
@@ -58,7 +58,7 @@ func (k *Known) Sums() *store.Sums { return &k.sums }
 // MarkFlushed must be called when the store has the state with these checksums.
 func (k *Known) MarkFlushed(sums *store.Sums) { k.stored = *sums }
 
-// NoteDamage requests that the shard is stopped if err is damage, and returns
+// If err is damage, NoteDamage requests that the shard is stopped. It returns
 // err. k may be nil.
 func (k *Known) NoteDamage(err error) error {
 	if k != nil && errors.Is(err, journal.ErrDamaged) {
@@ -122,13 +122,14 @@ func itemSlot(rest []byte) int64 {
 	return int64(id.Index)
 }
 
-// ExpectItems returns what a scan must find of the messages or dead letters
-// created by entries with these indexes.
+// ExpectItems returns what a scan must find: the messages or dead letters that
+// were created by entries with indexes in the given range.
 func (k *Known) ExpectItems(class store.Class, from, to int64) *Expected {
 	return k.tally(class).expect(from, to)
 }
 
-// ExpectDue returns what a scan must find of the timers with these due times.
+// ExpectDue returns what a scan must find: the timers with due times in the
+// given range.
 func (k *Known) ExpectDue(from, by int64) *Expected {
 	return k.dues.expect(DueSlot(from), DueSlot(by))
 }

@@ -17,8 +17,8 @@ var Classes = []store.Class{
 type Learner struct {
 	hasher store.RowHasher
 	sums   store.Sums
-	// timers has the rows by due time that must exist for the timers found in
-	// entity rows and in timer rows.
+	// timers is the checksum of the due-time rows that must exist, given the
+	// timers found in entity rows and in timer rows.
 	timers store.Sum
 	due    []byte
 	life   []byte
@@ -98,8 +98,7 @@ func (k *Known) Open(view kv.View, mark *store.Applied) error {
 	return l.Finish(k, mark)
 }
 
-// Finish compares the rows found with the applied record and makes them the
-// knowledge about the generation.
+// Finish compares the rows found with the applied record, and passes them to k.
 func (l *Learner) Finish(k *Known, mark *store.Applied) error {
 	what := ""
 	switch {

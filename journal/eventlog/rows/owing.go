@@ -8,15 +8,15 @@ import (
 )
 
 // owing tracks the entities with rows to be removed in slices, in key order.
-// That order and the contents of the entity rows alone determine which rows an
-// entry removes, so it is the same on all replicas.
+// Only that order and the contents of the entity rows determine which rows an
+// entry removes, so all replicas remove the same rows.
 type owing struct {
 	entities sorted.Map[string, *Owed]
-	lives    map[string]uint32 // of entities that have timers of earlier incarnations
+	lives    map[string]uint32 // incarnation of each entity that has timers of earlier incarnations
 }
 
-// ManyTimers is the number of timers from which an entity's count is kept in
-// memory.
+// ManyTimers is the number of timers from which on an entity's timer count
+// stays in memory.
 const ManyTimers = 64
 
 // CountTimers records the number of an entity's timers, because its row may be
@@ -39,7 +39,7 @@ func (k *Known) ManyTimers(entity string) (h store.Head, ok bool) {
 	return h, ok
 }
 
-// Owed is what is known about such an entity.
+// Owed describes an entity that has rows to be removed.
 type Owed struct {
 	// From is the key before which no timers of earlier incarnations are left.
 	// It saves reading deletion markers in the store, and has no influence on
@@ -48,8 +48,7 @@ type Owed struct {
 	life uint32
 }
 
-// Owe records which events, snapshots and markers of an entity are to be
-// removed, according to its row.
+// Owe records whether an entity has rows to be removed, according to its row.
 func (k *Known) Owe(entity string, h *store.Head) {
 	o := &k.owing
 	if h.Left > 0 {

@@ -75,12 +75,12 @@ func (l *Lookup) check(view kv.View, class store.Class, rest []byte, hash store.
 	return l.of.damaged(&store.DamageError{Where: store.DescribeKey(key), What: what, Action: ActionReplace})
 }
 
-// ActionReplace is what to do about missing rows.
+// ActionReplace is the advice to operators about missing rows.
 const ActionReplace = "replace the replica"
 
 // checkMissing determines why a row is not found although it is known to exist.
-// If the tables are intact and the checksum of all rows is right, a different
-// row has the same hash by chance.
+// If the tables are intact and the checksum of all rows is right, nothing is
+// missing: a different row happens to have the same hash.
 func (l *Lookup) checkMissing(view kv.View, class store.Class, rest []byte) error {
 	k := l.of
 	key := append(store.AppendPrefix(nil, k.Shard, k.Generation, class), rest...)

@@ -3,8 +3,9 @@ package rows
 import "slices"
 
 // set tracks the rows in the store by a seeded hash of their keys, with a tag
-// of their contents. If it knows a row that the store does not find, or that
-// has different contents, that is damage. It needs about 13 bytes per row.
+// of their contents. If the store does not find a row of the set, or returns
+// different contents, the store is damaged. The set needs about 13 bytes per
+// row.
 //
 // The rows are divided into parts by the low bits of their hash. As the set
 // grows, the parts are split one at a time in turn (linear hashing), so growing
@@ -31,7 +32,7 @@ const (
 // maxKnown limits how many rows with the same hash are considered.
 const maxKnown = 4
 
-// knownRow is what is known about a hash: the tags of its rows.
+// knownRow holds the tags of the rows with the same hash.
 type knownRow struct {
 	n    int
 	tags [maxKnown]uint32
@@ -48,7 +49,7 @@ func (s *set) part(place uint64) *part {
 	return &s.parts[i]
 }
 
-// find returns what is known about a hash.
+// find returns the tags of the rows with a hash.
 func (s *set) find(place uint64) (k knownRow) {
 	if s.rows == 0 {
 		return k

@@ -56,8 +56,8 @@ func TestRowSetAgreesWithMap(t *testing.T) {
 	}
 }
 
-// A row takes at most 16 bytes for any number of rows, and growing never takes
-// much more temporarily.
+// The set takes at most 16 bytes a row for any number of rows, and never much
+// more while it grows.
 func TestRowSetIsSmall(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	heap := func() uint64 {

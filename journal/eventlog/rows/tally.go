@@ -8,7 +8,7 @@ import (
 
 // tally counts rows by their place in the order, so that a scan of a range can
 // be checked for completeness. A change costs O(log n) in the number of places
-// with rows; the applying goroutine makes it under the lock.
+// with rows, because the applying goroutine makes it under the lock.
 type tally struct {
 	line  sorted.Map[int64, uint32] // number of rows at each place
 	total uint64
@@ -36,11 +36,12 @@ func (t *tally) change(at int64, add bool) {
 	t.total--
 }
 
-// maxExpected limits how much of a tally one scan is compared with.
+// maxExpected limits the number of places of a tally that one scan is compared
+// with.
 const maxExpected = 4096
 
-// expect returns what a scan must find that starts at a place and reads up to
-// another place and to the first row after it. Rows before from are not found.
+// expect returns what a scan must find that starts at place from and reads up
+// to the first row after place to. Rows before from are not expected.
 func (t *tally) expect(from, to int64) *Expected {
 	e := &Expected{end: math.MaxInt64, total: t.total}
 	for at, n := range t.line.From(from) {
@@ -55,7 +56,7 @@ func (t *tally) expect(from, to int64) *Expected {
 // Expected is what a scan must find, in order.
 type Expected struct {
 	want  []placeCount
-	end   int64 // unknown from this place on
+	end   int64 // from this place on, nothing is known
 	n     uint32
 	seen  uint64
 	total uint64

@@ -2,8 +2,8 @@ package rows
 
 import "github.com/hostd/hostd/journal/store"
 
-// Writer updates what is known about shards as their rows change. It is used by
-// the applying goroutine, which holds the lock.
+// Writer updates the Known of a shard as its rows change. It is used by the
+// applying goroutine, which holds the lock.
 type Writer struct {
 	store.RowHasher
 	key, rest []byte // scratch
@@ -34,8 +34,8 @@ func (w *Writer) Meta(k *Known, key, value []byte) {
 }
 
 // Pair records a change of an outbox or inbox pair, keyed by class and the rest
-// of the key: its previous hash, if it existed, and its new value, nil if it is
-// deleted.
+// of the key. was is the pair's previous hash, if it existed, and value is its
+// new value, nil if it is deleted.
 func (w *Writer) Pair(k *Known, key string, was store.RowHash, had bool, value []byte) {
 	w.key = append(w.key[:0], key...)
 	row := store.Key{Class: store.Class(key[0]), Suffix: w.key[1:]}
@@ -75,7 +75,7 @@ func (w *Writer) Timer(k *Known, key string, was, now Timer) {
 type Timer struct {
 	due int64
 	set bool
-	row bool // it has a row of class store.ClassTimer
+	row bool // the timer has a row of class store.ClassTimer
 }
 
 // TimerOf returns how a timer is stored, if set, either in the entity's row or

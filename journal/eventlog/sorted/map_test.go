@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Makes random changes in phases of growth and shrinking, and compares with a
-// built-in map.
+// The test makes random changes in phases of growth and shrinking, and compares
+// the result with a built-in map.
 func TestMapAgreesWithBuiltIn(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	var m Map[int64, int]
@@ -17,7 +17,7 @@ func TestMapAgreesWithBuiltIn(t *testing.T) {
 		key := rng.Int64N(20_000)
 		switch i / 20_000 % 3 {
 		case 0:
-			key = int64(-i) // each before all others
+			key = int64(-i) // each key is before all others
 		case 1:
 			key = rng.Int64N(40_000) - 20_000
 		}

@@ -1,6 +1,6 @@
 // Package subscription wakes readers that wait for records of an entity or a
-// shard. It only signals that there is something new, and the records are read
-// elsewhere. It has no goroutine.
+// shard. It only signals that there are new records; readers then read them
+// from the event log. It has no goroutine.
 package subscription
 
 import (

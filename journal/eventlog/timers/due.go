@@ -18,9 +18,9 @@ import (
 
 // Source gives readers access to the timers of shards.
 type Source interface {
-	// Timers returns the timers of a shard, nil if there are none or if they
-	// have to wait, or journal.ErrInstalling. In any case it takes the lock,
-	// which is held until Unlock is called; if alone is set, it is held
+	// Timers returns the timers of a shard, nil if there are none or if they have
+	// to wait, or journal.ErrInstalling. It always acquires the lock, even if it
+	// fails, and the caller must call Unlock. If alone is set, the lock is held
 	// exclusively.
 	Timers(id sharding.ShardID, alone bool) (*Set, error)
 	// Head returns the row of an entity that is in memory.
@@ -35,9 +35,9 @@ type Source interface {
 type Lists struct{ Of Source }
 
 // DueTimers returns up to limit timers of a shard that are due at time by,
-// oldest first, without those for which skip returns true, and the due time of
-// the next timer after them, or math.MaxInt64 if there is none. The slices
-// belong to the caller; they share memory.
+// oldest first, except those for which skip returns true. It also returns the
+// due time of the next timer after them, or math.MaxInt64 if there is none. The
+// slices belong to the caller; they share memory.
 func (l Lists) DueTimers(ctx context.Context, id sharding.ShardID, by int64, limit int,
 	skip func(e sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error) {
 	c := cursor{skip: skip, limit: limit, by: by, next: math.MaxInt64, first: math.MaxInt64, proven: math.MinInt64, ctx: ctx}
@@ -94,9 +94,9 @@ func (l Lists) layers(id sharding.ShardID, c *cursor) (kv.View, *Set, error) {
 	return view, set, err
 }
 
-// capture takes what must be read from the memtable: the layer of the batch in
-// flight as it is, because it no longer changes, and references to the changes
-// in the other layer. The lock must be held.
+// capture captures the memtable. It keeps the layer of the batch in flight as
+// it is, because that layer no longer changes, and copies references to the
+// changes in the other layer. The lock must be held.
 func (c *cursor) capture(set *Set) {
 	c.lives = set.rows.Lives()
 	if c.taken = set.taken; set.fresh == nil {
@@ -161,12 +161,12 @@ type cursor struct {
 	fresh  []freshTimer      // newest and taken, by due time
 	newest []keyedChange     // changes that were in no batch, by key
 	taken  *Changes          // changes in the batch in flight
-	lives  map[string]uint32 // of entities that have timers of earlier incarnations
+	lives  map[string]uint32 // incarnation of each entity that has timers of earlier incarnations
 	skip   func(sharding.EntityID, string, int64) bool
 	limit  int
 	by     int64
 	reader uint64
-	from   int64 // no timer is due earlier
+	from   int64 // lower bound of the due times in the store
 	first  int64 // due time of the first timer found
 	due    []journal.Timer
 	keys   strings.Builder // memory for the strings in due; bodies has that for the slices
@@ -175,16 +175,16 @@ type cursor struct {
 	done   bool // next is known, or the rest is not needed
 
 	expected *rows.Expected
-	proven   int64 // the number of timers is known for due times from here on
+	proven   int64 // from this due time on, the number of timers is known
 	missing  bool  // timers are missing
-	// look, if set, decides first whether to use a timer, and whether to stop
-	// before it.
+	// look is called for each timer if it is set. It decides whether to use the
+	// timer, and whether to stop before it.
 	look func(*journal.Timer) (use, stop bool)
 }
 
-// Many timers are read long before they are due, and every object is one more
-// for the garbage collector to mark. So they share memory in pieces of
-// cursorPiece to cursorPieces bytes.
+// Many timers are read long before they are due, and the garbage collector has
+// to mark every object. Timers therefore share memory in pieces of cursorPiece
+// to cursorPieces bytes.
 const (
 	cursorPiece  = 256
 	cursorPieces = 4 << 10
@@ -283,7 +283,7 @@ func (c *cursor) isOfEarlierLife(key string) bool {
 	}
 	e, life, _, err := store.SplitTimer(key)
 	if err != nil {
-		return false // the reader has already reported it
+		return false // the reader has already reported the damage
 	}
 	now, ok := c.lives[string(store.AppendEntityID(nil, e))]
 	return ok && life < now

@@ -37,8 +37,8 @@ func (l Lists) TimersOf(ctx context.Context, id sharding.ShardID, e sharding.Ent
 	return timers, nil
 }
 
-// inShard adds the shard to an error, and requests that the shard is stopped if
-// it is damage.
+// inShard adds the shard to an error. If the error is damage, it also requests
+// that the shard is stopped.
 func inShard(id sharding.ShardID, known *rows.Known, err error) error {
 	if err == nil {
 		return nil
@@ -55,7 +55,7 @@ type reading struct {
 	entity  string
 	known   *rows.Known // nil if the shard has no state
 	head    *store.Head
-	look    rows.Lookup // if the row is not in memory
+	look    rows.Lookup // used if the row is not in memory
 	changed map[string]*change
 	view    kv.View
 }

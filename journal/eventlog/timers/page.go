@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// PlaceOf returns the place of a timer, determined by its due time, entity and
-// name only. Timers with the same due time are also in this order if their keys
-// include incarnations.
+// PlaceOf returns the place of a timer, which depends only on its due time,
+// entity and name. Stored keys that include an incarnation sort in the same
+// order.
 func PlaceOf(t *journal.Timer) Place {
 	return Place{t.Due, string(store.AppendEntityID(nil, t.Entity)) + t.Name}
 }
@@ -46,7 +46,7 @@ type Page struct {
 func (l Lists) TimerPage(ctx context.Context, id sharding.ShardID, q Query) (p Page, err error) {
 	c := cursor{by: math.MaxInt64, limit: math.MaxInt, next: math.MaxInt64, first: math.MaxInt64, proven: math.MinInt64, from: math.MinInt64, ctx: ctx}
 	if q.After != nil {
-		// It finds only some of the timers in the slot in which it starts.
+		// The scan starts within a slot and finds only some of that slot's timers.
 		c.from, c.proven = q.After.Due, (rows.DueSlot(q.After.Due)+1)<<dueSlotBits
 	}
 	scanned := 0
@@ -74,8 +74,8 @@ func (l Lists) TimerPage(ctx context.Context, id sharding.ShardID, q Query) (p P
 	class := store.AppendPrefix(nil, id, known.Generation, store.ClassDue)
 	start := store.AppendDue(class[:len(class):len(class)], c.from)
 	if q.After != nil {
-		// Do not start at the name: keys may have the entity's incarnation
-		// before it.
+		// The scan must not start at the name, because keys may have the entity's
+		// incarnation before the name.
 		start = append(start, entityOf(q.After.Key)...)
 	}
 	err = view.Scan(class, start, func(key, body []byte) error { return c.addStored(key[len(class):], body) })

@@ -1,5 +1,5 @@
 // Package timers holds the timers of a shard's entities that are not in the
-// store yet, and reads both as one:
+// store yet, and reads them and the stored timers as one list:
 //
 //	Stage ─Commit─▶ fresh ─Take─▶ taken ─MarkFlushed─▶ store
 //
@@ -17,11 +17,11 @@ import (
 // change is the effect of an entry on one timer: it is set or deleted. It is
 // never modified once it is in a layer.
 type change struct {
-	timer store.Timer // Command is empty if it is deleted
-	row   bool        // it has a row of class store.ClassTimer, because the entity's row has no room for it
-	// has is set if the layer below has the timer. Then stored is its due time in
-	// that layer, and storedRow is set if it has a row of class store.ClassTimer
-	// there.
+	timer store.Timer // Command is empty if the timer is deleted
+	row   bool        // the timer has a row of class store.ClassTimer, because the entity's row has no room for it
+	// has is set if the layer below has the timer. stored is then the timer's due
+	// time in that layer, and storedRow is set if the timer has a row of class
+	// store.ClassTimer there.
 	stored    int64
 	has       bool
 	storedRow bool
@@ -37,9 +37,9 @@ type Set struct {
 	rows         *rows.Known
 	fresh, taken *Changes // nil if there are none
 
-	// If floor is known, no timer in the store is due earlier; keys before it
-	// may include many deletion markers. lowest is the earliest due time that
-	// was set since the latest reader started, which is the reader that may
+	// If floor is known, no timer in the store is due earlier. Scans start there,
+	// because there may be many deletion markers before it. lowest is the earliest
+	// due time that was set since the latest reader started; only that reader may
 	// raise the floor.
 	floor   int64
 	known   bool
@@ -69,7 +69,7 @@ func (c *Changes) from(key string) func(yield func(string, *change) bool) {
 	return c.all.From(key)
 }
 
-// findChange returns the change of a timer since the store.
+// findChange returns the latest change of a timer that is not in the store yet.
 func (t *Set) findChange(key string) (*change, bool) {
 	if c, ok := t.fresh.get(key); ok {
 		return c, true

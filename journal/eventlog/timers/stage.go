@@ -15,14 +15,14 @@ import (
 // Stage collects the changes to timers by the entry being checked, one step per
 // change. It is used by the applying goroutine.
 type Stage struct {
-	// View returns a view of the store, which is below all sets; Sums maintains
-	// what is known about rows. Both must be set before use.
+	// View returns a view of the store, which is below all sets. Sums updates the
+	// checksums of rows. Both must be set before use.
 	View func() (kv.View, error)
 	Sums *rows.Writer
 
 	steps    []Step
-	changes  int           // changes in the entry's records
-	ended    []*store.Head // rows of entities whose incarnations end in the entry, once for each
+	changes  int           // number of changes in the entry's records
+	ended    []*store.Head // rows of the entities whose incarnations end in the entry, once for each incarnation
 	key, due []byte        // scratch
 }
 
@@ -42,8 +42,8 @@ func (s *Stage) Changes() int { return s.changes }
 // Steps returns the steps so far. They are valid until Reset.
 func (s *Stage) Steps() []Step { return s.steps }
 
-// Entity is the entity whose timers are checked: its encoded name, its row
-// before the entry, and the set of its shard.
+// Entity describes the entity whose timers are checked: its encoded name, its
+// row before the entry, and the timer set of its shard.
 type Entity struct {
 	Key  string
 	Head *store.Head
@@ -76,9 +76,9 @@ type Step struct {
 	timer store.Timer
 	due   int64 // before the entry; only valid if has is set
 	has   bool
-	said  bool // by a record; otherwise it follows from a deletion
-	// end has the stored form of those timers that were in the entity's row
-	// before the entry and are not in the memtable. It is nil for a change to a
+	said  bool // a record contains the change; otherwise it follows from a deletion
+	// end holds the stored form of the timers that were in the entity's row before
+	// the entry and are not in the memtable. It is nil if the step changes a
 	// timer.
 	end map[string]store.Timer
 }
@@ -253,9 +253,10 @@ func (s *Stage) commit(e Entity, step *Step) {
 // stepBytes estimates the memory overhead of a change.
 const stepBytes = 200
 
-// Delete stages the deletion of all timers of an entity. If lives is set, which
-// entries do from sharding.VersionPacedWork on, and the entity has many timers,
-// they are left to Sweep; otherwise its time is proportional to their number.
+// Delete stages the deletion of all timers of an entity. If the entity has many
+// timers and lives is set, as it is for entries from sharding.VersionPacedWork
+// on, Delete leaves them to Sweep. Otherwise Delete takes time proportional to
+// their number.
 func (s *Stage) Delete(e Entity, lives bool) error {
 	if e.Head.Timers == 0 && len(s.steps) == 0 {
 		return nil
@@ -271,7 +272,7 @@ func (s *Stage) Delete(e Entity, lives bool) error {
 			}
 		}
 	}
-	before := life == e.Head.Life // an incarnation that starts in this entry has timers nowhere else
+	before := life == e.Head.Life // an incarnation that starts in this entry has timers only in this entry
 	// Do not use the number of names: earlier steps may have deleted timers
 	// that only this replica still has in its memtable.
 	if lives && (before && int(e.Head.Timers) > endAtOnce || said > endAtOnce) {
@@ -302,7 +303,7 @@ func (s *Stage) Delete(e Entity, lives bool) error {
 	return nil
 }
 
-// names adds the names of the entity's timers before the entry.
+// names adds to names the timers that the entity had before the entry.
 func (s *Stage) names(e Entity, prefix string, names map[string]struct{}) error {
 	for _, layer := range [...]*Changes{e.Set.fresh, e.Set.taken} {
 		for key := range layer.from(prefix) {

@@ -11,11 +11,13 @@ import (
 
 // Sweep removes up to limit timers of an entity's earlier incarnations, in key
 // order, and returns the size of the changes. Each replica removes the same
-// ones at the same entry, no matter which of them are in its store already.
-// lock acquires the lock only for changing memory, not for reading.
+// timers at the same entry, no matter which of them are in its store already.
+// Sweep calls lock to acquire the lock for changing memory; it reads without
+// the lock.
 //
-// It costs limit steps, plus skipping deletion markers in the store after
-// owed.From: those of one slice or, after a restart, of all earlier slices.
+// Sweep costs limit steps, plus skipping the deletion markers in the store
+// after owed.From. These are the markers of one slice or, after a restart, of
+// all earlier slices.
 func (s *Stage) Sweep(e Entity, owed *rows.Owed, limit int, lock func() (unlock func())) (bytes int, err error) {
 	places, err := s.earlierTimers(e, owed.From, limit)
 	if err != nil {
@@ -76,12 +78,12 @@ func (s *Stage) earlierTimers(e Entity, from string, limit int) (places []Place,
 	return places, nil
 }
 
-// merge iterates over the timers in a range of an entity's keys, in order:
-// those in the store, and changes since.
+// merge iterates in order over the timers in a range of an entity's keys. It
+// merges the timers in the store with later changes.
 type merge struct {
 	*Stage
 	e        Entity
-	from, to string // an empty to means up to the entity's last
+	from, to string // if to is empty, the range extends to the entity's last timer
 	limit    int
 	places   []Place
 }

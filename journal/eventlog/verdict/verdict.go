@@ -1,7 +1,7 @@
 // Package verdict defines the results of applying committed entries, and the
 // reasons why an entry has no effect. Both are the same on every replica,
-// except if a shard has stopped on one. It makes no decisions and starts no
-// goroutine.
+// except on a replica on which the shard has stopped. It makes no decisions and
+// starts no goroutine.
 package verdict
 
 import (
@@ -30,10 +30,10 @@ var (
 	ErrFenced = errors.New("the entry was proposed in a different term")
 	// ErrSequence: a record does not follow its entity's last sequence.
 	ErrSequence = errors.New("a record does not follow its entity's last event")
-	// ErrChain: a record follows the last sequence, but with a different
-	// history.
+	// ErrChain: a record follows its entity's last sequence, but not its hash
+	// chain: it was written for a different history.
 	ErrChain = errors.New("a record does not continue its entity's hash chain")
-	// ErrInvalid: a record or an entry that no proposer should have created.
+	// ErrInvalid: a record or an entry is invalid; no correct proposer creates it.
 	ErrInvalid = errors.New("invalid entry")
 )
 
@@ -55,8 +55,8 @@ func validName(name []byte, most int) bool {
 	return len(name) > 0 && len(name) <= most && bytes.IndexByte(name, 0) < 0
 }
 
-// StoppedError is the result of entries of a shard that has stopped: nothing
-// after Index is applied on this node in this generation of the shard. It wraps
+// StoppedError is the apply result of entries of a shard that has stopped. In
+// this generation of the shard, this node applies nothing after Index. It wraps
 // journal.ErrStopped. Other replicas may have applied the entry, so its outcome
 // is unknown.
 type StoppedError struct {
@@ -85,12 +85,12 @@ type ApplyResult struct {
 	Owing bool
 	// NoOp marks an entry without data.
 	NoOp bool
-	// Messages says that the entry created messages.
+	// Messages is set if the entry created messages.
 	Messages bool
-	// Proof is the checksum of the shard's rows after the entry, if it is one
-	// of the entries at which all replicas take it; nil otherwise.
+	// Proof is the checksum of the shard's rows after the entry, if this is one of
+	// the entries at which all replicas take a checksum. Otherwise it is nil.
 	Proof *journal.Proof
-	// Imported says that the entry completed the shard's import.
+	// Imported is set if the entry completed the shard's import.
 	Imported bool
 	// Clock is the shard's log clock after the entry, in Unix nanoseconds.
 	Clock int64

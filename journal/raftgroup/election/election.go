@@ -7,9 +7,9 @@
 // Approach: a replica that knows its leader is gone does not wait for the
 // election timeout. The alive voters take turns, and the order rotates from
 // group to group, so that usually one voter at a time campaigns and the
-// leaderships spread over the nodes. Each voter tries a few times before it
-// leaves the election to the timeout. Campaigns use raft's pre-vote, so a
-// replica that is wrong about its leader does no harm.
+// leaderships spread over the nodes. Each voter tries a few times and then
+// waits for the election timeout. Campaigns use raft's pre-vote, so a replica
+// that is wrong about its leader does no harm.
 //
 // No voter knows whose log is the most advanced. A candidate whose log lacks
 // entries cannot win; a voter that receives its request and has those entries
@@ -35,12 +35,13 @@ type Replica interface {
 	Candidacy() *Candidacy
 	// HasLeader reports whether a leader is known, which ends the candidacy.
 	HasLeader() bool
-	// HasNewTerm reports whether the replica has voted since its last turn.
+	// HasNewTerm reports whether the replica's term has changed since its last
+	// turn, because it voted.
 	HasNewTerm() bool
 	// IsCandidate reports whether the replica has raised the term and waits for
 	// votes.
 	IsCandidate() bool
-	// HasFailed reports whether the replica no longer does anything.
+	// HasFailed reports whether the replica has failed and must not campaign.
 	HasFailed() bool
 	// HasQuorum reports whether enough voters are alive.
 	HasQuorum() bool
@@ -52,9 +53,9 @@ type Replica interface {
 type Candidacy struct {
 	active    bool
 	at        uint64
-	campaigns int // attempts so far
-	// prompt: all voters learn of the failure at almost the same moment, so the
-	// first in turn campaigns at once, and retries soon.
+	campaigns int // number of attempts so far
+	// prompt means that all voters learn of the failure at almost the same moment,
+	// so the first voter in turn campaigns at once, and retries soon.
 	prompt bool
 }
 
@@ -64,10 +65,10 @@ func (k *Candidacy) IsActive() bool { return k.active }
 // End ends the candidacy.
 func (k *Candidacy) End() { k.active = false }
 
-// OnVoteRequest handles a vote request from another replica. A replica that is to
-// campaign gives the other one time, unless the other one cannot win because
-// its log lacks entries (ahead). It reports whether the replica should campaign
-// now, see List.RunDue.
+// OnVoteRequest handles a vote request from another replica. A replica that is
+// to campaign waits for the outcome, unless the other replica cannot win
+// because its log lacks entries of this one (ahead). It reports whether the
+// replica should campaign now, see List.RunDue.
 func (k *Candidacy) OnVoteRequest(now uint64, ahead bool) (next bool) {
 	switch {
 	case !k.active:
@@ -90,7 +91,7 @@ type List struct {
 	remaining int // campaigns left in this tick
 }
 
-// NewList returns an empty list. stand makes a replica ask for votes.
+// NewList returns an empty list. stand makes a replica start a campaign.
 func NewList(stand func(Replica)) *List { return &List{campaign: stand} }
 
 // Len returns the number of replicas in the list.

@@ -11,7 +11,7 @@ type voter struct {
 	candidacy                        election.Candidacy
 	turn                             uint64
 	led, voted, elects, failed, mute bool
-	stood                            []uint64 // ticks of its campaigns
+	stood                            []uint64 // ticks at which the voter campaigned
 }
 
 func (v *voter) Candidacy() *election.Candidacy { return &v.candidacy }
@@ -59,8 +59,8 @@ func same(t *testing.T, what string, got []uint64, want ...uint64) {
 	}
 }
 
-// TestVotersCampaignInTurn: the voters campaign in turn, and leave the election to
-// the timeout after some attempts.
+// TestVotersCampaignInTurn: the voters campaign in turn and, after some
+// attempts, wait for the election timeout.
 func TestVotersCampaignInTurn(t *testing.T) {
 	c := newClock()
 	first, second, third := &voter{}, &voter{turn: 1}, &voter{turn: 2}
@@ -76,8 +76,9 @@ func TestVotersCampaignInTurn(t *testing.T) {
 	}
 }
 
-// TestCandidacyEndsOnceALeaderIsKnown: a candidacy also ends without a quorum, after a
-// failure and when it is stopped.
+// TestCandidacyEndsOnceALeaderIsKnown: a candidacy ends once a leader is known. It
+// also ends if the quorum is lost, if the replica fails, and if it is ended
+// explicitly.
 func TestCandidacyEndsOnceALeaderIsKnown(t *testing.T) {
 	c := newClock()
 	led, mute, failed, stopped := &voter{led: true}, &voter{mute: true}, &voter{failed: true}, &voter{}
@@ -145,7 +146,8 @@ func TestVoterWithNewerLogCampaignsAfterVoteRequest(t *testing.T) {
 	same(t, "who has less", behind.stood, 104)
 }
 
-// TestCampaignsPerTickAreBounded: the bound holds however the campaigns became due.
+// TestCampaignsPerTickAreBounded: the bound holds no matter why the campaigns
+// became due.
 func TestCampaignsPerTickAreBounded(t *testing.T) {
 	c := newClock()
 	c.most = 3

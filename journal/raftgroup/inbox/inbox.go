@@ -62,7 +62,7 @@ type Peer struct {
 }
 
 // AddPeer adds an event. It keeps the last two events of each node, because
-// earlier ones only repeat them.
+// earlier events have no further effect.
 func (w *Work) AddPeer(e Peer) {
 	first, n := 0, 0
 	for i := len(w.Peers) - 1; i >= 0; i-- {
@@ -140,7 +140,8 @@ func (b *Inbox) Propose(p Proposal, maxCount int, maxBytes int64) error {
 	return nil
 }
 
-// Take returns all queued work and reuses the slices of last for the next.
+// Take returns all queued work. It reuses the slices of last for the work that
+// is queued next.
 func (b *Inbox) Take(last Work) Work {
 	clear(last.Proposals)
 	clear(last.Messages)

@@ -14,13 +14,13 @@ const (
 
 // Yield lets goroutines that are ready to run go before the loop. They are
 // likely to add to the inbox, and a turn costs about the same whatever it
-// carries. But the loop then runs after all of them, and while the store
-// compacts its tables each of them may run for 10 ms. So after a slow yield the
-// loop stops yielding for a while. The inbox fills anyway then, because every
-// sync lasts longer.
+// carries. However, the loop then runs after all of them, and while the store
+// compacts its tables, each of them may run for 10 ms. After a slow yield, the
+// loop therefore stops yielding for a while. The inbox fills without yielding
+// then, because every sync takes longer.
 type Yield struct {
 	Now   func() time.Time
-	until time.Time // not before
+	until time.Time // do not yield before this time
 }
 
 // Gosched yields the processor unless a recent yield was slow.

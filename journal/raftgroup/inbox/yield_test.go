@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestYieldBacksOffAfterSlowYields: after a slow yield the loop does not yield for
-// a multiple of its duration.
+// TestYieldBacksOffAfterSlowYields: after a slow yield, the loop does not yield
+// for a multiple of the time that the yield took.
 func TestYieldBacksOffAfterSlowYields(t *testing.T) {
 	clock, step := time.Unix(1_700_000_000, 0), maxYield
 	looks := 0
@@ -18,7 +18,7 @@ func TestYieldBacksOffAfterSlowYields(t *testing.T) {
 	yields := func() bool {
 		looks = 0
 		y.Gosched()
-		return looks == 2 // before and after
+		return looks == 2 // the clock was read before and after
 	}
 	for range 10 {
 		if !yields() {

@@ -16,9 +16,9 @@ type Routes struct {
 	list  []route
 }
 
-// route is the node of a replica. Replicas never move, so an answer of the
-// table's locate is final (sure). Until then the origin of the replica's
-// messages is used.
+// route is the node of a replica. Replicas never move, so a node returned by
+// the table's locate is final (sure). Until locate knows the replica, the
+// origin of the replica's messages is used.
 type route struct {
 	replica uint64
 	node    *Node

@@ -15,15 +15,15 @@ import (
 //	   │                    └─── MarkSuspected ────┤
 //	   └─ MarkSuspected, or ExpireNext, once due ──┘
 //
-// A node that was never heard from counts as alive until its deadline.
+// A node from which nothing has arrived counts as alive until its deadline.
 type Node struct {
 	ID sharding.NodeID
 	// Frame collects messages for the node. It is used by the sender.
 	Frame Frame
 
 	suspected bool
-	// unheard since the node became known; it becomes suspected at tick
-	// deadline.
+	// unheard means that nothing has arrived from the node since it became known.
+	// It becomes suspected at tick deadline.
 	unheard  bool
 	deadline uint64
 }
@@ -34,7 +34,7 @@ func (n *Node) IsSuspected() bool { return n.suspected }
 // Table holds the known nodes.
 type Table struct {
 	locate       func(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool)
-	suspectTicks uint64 // ticks after which a node that was never heard from is suspected
+	suspectTicks uint64 // number of ticks after which an unheard node is suspected
 	now          uint64
 	byID         map[sharding.NodeID]*Node
 	all          []*Node // in the order they became known
@@ -87,8 +87,8 @@ func (t *Table) MarkSuspected(id sharding.NodeID) (n *Node, lost bool) {
 // Tick advances the clock.
 func (t *Table) Tick() { t.now++ }
 
-// ExpireNext marks the next node as suspected that was never heard from within its
-// deadline, and returns it, or nil if there is none.
+// ExpireNext finds the next unheard node whose deadline has passed, marks it as
+// suspected and returns it. It returns nil if there is none.
 func (t *Table) ExpireNext() *Node {
 	if t.unheard == 0 {
 		return nil
@@ -127,7 +127,7 @@ func (t *Table) Count() (all, silent int) {
 // Frame collects messages for a node.
 type Frame struct {
 	b    []byte
-	hint int // expected length: that of the last frame plus a quarter
+	hint int // expected length: the length of the last frame plus a quarter
 }
 
 // Add adds a message; first reports that it started a frame.

@@ -25,21 +25,21 @@ type Restart struct {
 	// Replica is the only voter. Its id is higher than any earlier id in the
 	// shard.
 	Replica sharding.ReplicaID
-	// Index and Term are those of the state. The term is above every term that
-	// the shard's replicas have seen.
+	// Index and Term are the index and term of the state. The term is above every
+	// term that the shard's replicas have seen.
 	Index uint64
 	Term  sharding.Term
 	// State is the stream of the state, see journal/statefile.
 	State io.Reader
 }
 
-// RestartGroup restarts a group on a stopped node: it removes any replica of the
-// shard and creates the new one with the given state. dir is the directory of
-// received snapshots. It returns once everything is durable. It writes the
+// RestartGroup restarts a group on a stopped node: it removes any replica of
+// the shard and creates the new one with the given state. dir is the directory
+// of received snapshots. It returns once everything is durable. It writes the
 // records of a removal, a creation and an install, as a running node would. If
-// it is interrupted, it can be repeated with the same arguments and completes
-// the rest; until then the group may lack its state, so the node must not
-// start.
+// it is interrupted, it can be repeated with the same arguments, and then
+// completes the remaining steps. Until then the group may lack its state, so
+// the node must not start.
 //
 // The log was recovered as rec, which must not be used afterwards.
 func RestartGroup(rec *recovery.Recovered, log Log, fsys disk.FS, dir string, f Restart) error {
@@ -90,7 +90,7 @@ func (w *writer) restart(f Restart, digest statefile.Digest) error {
 	}
 	switch has := r.Image.Install; {
 	case has.Index != 0 && has.Digest == digest && r.Log.Last() == f.Index:
-		return nil // an earlier attempt completed
+		return nil // an earlier attempt has completed
 	case has.Index != 0 || r.Log.Last() != 0:
 		return ErrReplicaExists
 	}

@@ -27,14 +27,15 @@ type Sole struct {
 	// it are committed now.
 	Term  sharding.Term
 	Index uint64
-	// Removed are the other members that were removed.
+	// Removed are the members that were removed: all except the replica.
 	Removed []sharding.ReplicaID
 }
 
 // MakeSole makes a stopped node's replica the only member of its group, whether
-// or not it was a voter. It is for a group that lost its majority for good.
-// Entries that only the other members had are lost. If a majority of them ever
-// runs again, the group exists twice; the caller must prevent that.
+// or not it was a voter. It is for a group that has permanently lost its
+// majority. Entries that only the other members had are lost. If a majority of
+// the other members ever runs again, the group exists twice; the caller must
+// prevent that.
 //
 // The membership change is written as regular log entries after the last one,
 // so that replicas added later apply it too. note is stored in the entry, and

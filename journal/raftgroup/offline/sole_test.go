@@ -30,7 +30,7 @@ func TestMakeSoleFromAnyMembership(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, gone, err)
 			continue
 		}
-		g := recovery.Replica{Shard: 7, Replica: 6, Log: raftlog.New(10, 8)} // another replica that has the log from there on
+		g := recovery.Replica{Shard: 7, Replica: 6, Log: raftlog.New(10, 8)} // another replica, which has the log from this index on
 		g.Image.Conf = wire.Membership{Index: 10, State: state}
 		g.Log.Append(s.Ents)
 		after, err := g.MembersAt(g.Log.Last())

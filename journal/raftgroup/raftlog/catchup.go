@@ -21,10 +21,10 @@ var (
 
 // catchUp is the catch-up file of a group: the entries that were truncated from
 // the log while a snapshot transfer is in progress. The follower continues from
-// the snapshot with these entries. They are in a file because a snapshot of
-// gigabytes lasts longer than memory has space for the entries written
-// meanwhile. The file is never synced and is useless after a restart, which
-// also restarts the snapshot.
+// the snapshot with these entries. The entries are in a file because a snapshot
+// of gigabytes takes so long that the entries written meanwhile do not fit into
+// memory. The file is never synced. It is useless after a restart, because the
+// snapshot transfer then starts over.
 //
 //	cut, cutTerm | entries in the file | entries in memory
 type catchUp struct {
@@ -170,7 +170,8 @@ func (s *Log) DropCatchUp() {
 }
 
 // catchUpEntries returns entries of the catch-up file from lo up to but
-// excluding hi. After an error they are gone, like truncated ones.
+// excluding hi. After an error, the entries of the file are no longer
+// available, like truncated entries.
 func (s *Log) catchUpEntries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	out, err := s.catchUp.entries(lo, min(hi, s.cut+1), maxSize)
 	if err != nil {

@@ -118,8 +118,9 @@ func (s *Log) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 	return out[:len(out):len(out)], nil
 }
 
-// Snapshot describes the state that a follower behind the truncated index gets.
-// The state itself is sent separately from the messages.
+// Snapshot describes the state to send to a follower that needs entries before
+// the truncated index. The state itself is sent separately from raft's
+// messages.
 func (s *Log) Snapshot() (*pb.Snapshot, error) {
 	if s.describe == nil {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
@@ -160,8 +161,8 @@ func (s *Log) Compact(index, term uint64) {
 	s.cut, s.cutTerm = index, term
 }
 
-// TailIndex returns the highest index that is followed by at least bytes of
-// entries, or the truncated index.
+// TailIndex returns the highest index that is followed by entries of at least
+// the given size in bytes, or the truncated index if there is none.
 func (s *Log) TailIndex(bytes int64) uint64 {
 	var sum int64
 	for i := len(s.ents) - 1; i >= 0; i-- {
@@ -182,8 +183,8 @@ func (s *Log) Reset(cut, cutTerm uint64) {
 	s.cut, s.cutTerm, s.ents, s.bytes = cut, cutTerm, nil, 0
 }
 
-// IsConsistent reports whether an append is consistent with the entries committed
-// here.
+// IsConsistent reports whether an append is consistent with this log's
+// committed entries.
 func (s *Log) IsConsistent(m *pb.Message, commit uint64) bool {
 	same := func(index, term uint64) bool {
 		if index < s.cut || index > commit {

@@ -2,8 +2,8 @@ package raftlog
 
 import "slices"
 
-// StallTicks is how long a follower that has its snapshot may make no progress
-// before the entries after the snapshot are released.
+// StallTicks is the number of ticks that a follower with its snapshot may go
+// without progress before the entries after the snapshot are released.
 const StallTicks = 50
 
 // Pins keep the entries after the snapshots in transfer, so that their
@@ -15,10 +15,10 @@ type Pins struct{ list []pin }
 // pin keeps the log after a snapshot that is on its way to a follower.
 type pin struct {
 	to        uint64
-	index     uint64 // of the snapshot
+	index     uint64 // index of the snapshot
 	until     uint64 // the tick at which the pin ends, 0 while the snapshot is being sent
-	installed uint64 // the index of the snapshot that the follower has durably, 0 before
-	match     uint64 // how far the follower was when it last made progress
+	installed uint64 // the index of the snapshot that the follower has stored durably, or 0
+	match     uint64 // the follower's match index when it last made progress
 }
 
 // HasPins reports whether there are pins.

@@ -2,8 +2,8 @@ package raftlog
 
 import "github.com/hostd/hostd/journal/wal"
 
-// position locates the entries from first up to the next mark's first: they are in
-// the segment of pos or a later one.
+// position locates the entries from first up to the first of the next position.
+// They are in the segment of pos or a later one.
 type position struct {
 	first uint64
 	pos   wal.Position

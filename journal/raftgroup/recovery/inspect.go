@@ -29,8 +29,8 @@ func (r *Recovered) Replica(shard sharding.ShardID) *Replica {
 }
 
 // Generations returns the current generation of every shard that has or had a
-// replica here. The state machine needs it before it opens its store. dir holds
-// the snapshots that it may have to read.
+// replica on this node. The state machine needs this before it opens its store.
+// dir holds the snapshots that the state machine may have to read.
 func (r *Recovered) Generations(fsys disk.FS, dir string) []statefile.Generation {
 	files := snapdir.New(fsys, dir, nil, slog.New(slog.DiscardHandler))
 	var out []statefile.Generation
@@ -74,8 +74,8 @@ type ReplicaInfo struct {
 	Shard   sharding.ShardID
 	Replica sharding.ReplicaID
 	Term    sharding.Term
-	// Index is the highest index that the log knows to be committed, and the
-	// members are as of it. More entries may have been committed.
+	// Index is the highest index that is known from the log to be committed. The
+	// members are those at that index. Later entries may have been committed too.
 	Index                      uint64
 	Voters, Learners, Outgoing []sharding.ReplicaID
 	// First are the group's first voters, empty if the log no longer contains

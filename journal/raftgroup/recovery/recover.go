@@ -20,8 +20,8 @@ var ErrContradiction = fmt.Errorf("raftgroup: recovery: %w", journal.ErrDamaged)
 
 // Recovered is the content of the write-ahead log.
 type Recovered struct {
-	// Watermark is the state machine's as of the last truncation. The machine
-	// must be opened with it before Start.
+	// Watermark is the state machine's watermark at the last truncation. The
+	// machine must be opened with it before Start.
 	Watermark uint64
 	// Groups are the replicas on this node, sorted by shard.
 	Groups []Replica
@@ -34,9 +34,10 @@ type Replica struct {
 	Shard   sharding.ShardID
 	Replica sharding.ReplicaID
 	Term    sharding.Term
-	// Commit may be lower than the real commit index.
+	// Commit is the recorded commit index, which may be lower than the real one.
 	Commit uint64
-	// TruncatedIndex is the truncated index; LastIndex is that of the last entry.
+	// TruncatedIndex is the index of the last truncated entry, and LastIndex is
+	// the index of the last entry.
 	TruncatedIndex, LastIndex uint64
 	Voters, Learners          []sharding.ReplicaID
 	// Generation numbers the successive copies of the shard's data on this
@@ -58,7 +59,7 @@ type Replica struct {
 }
 
 // LastIndex returns the shard's last log index, 0 if there is no replica of it.
-// The machine applied entries up to it before the start, or may have.
+// Before the start, the machine may have applied entries up to that index.
 func (r *Recovered) LastIndex(shard sharding.ShardID) uint64 {
 	for i := range r.Groups {
 		if r.Groups[i].Shard == shard {
@@ -132,7 +133,7 @@ func newRecovery() *recovery {
 // so there may be gaps until the last record is read.
 type groupBuilder struct {
 	image wire.GroupImage
-	log   *raftlog.Log // empty, starts after the truncated index
+	log   *raftlog.Log // an empty log that starts after the truncated index
 	ents  []*pb.Entry  // ascending indexes, possibly with gaps
 	first []uint64     // the group's first voters, if the log still has them
 }
@@ -308,9 +309,9 @@ func (r *recovery) install(d *wire.Reader) error {
 	return nil
 }
 
-// overwrite replaces all entries from first on, unless it finds the same
-// entries there. A log that was rewritten in parts then keeps its end even if
-// the last parts were lost.
+// overwrite replaces all entries from first on, unless they are equal to ents.
+// A log that was being rewritten in parts thus keeps its end even if the last
+// parts were lost.
 func (r *groupBuilder) overwrite(first uint64, ents []*pb.Entry) {
 	if i, found := slices.BinarySearchFunc(r.ents, first, func(e *pb.Entry, first uint64) int { return cmp.Compare(e.GetIndex(), first) }); found {
 		same := func(a, b *pb.Entry) bool { return a.GetIndex() == b.GetIndex() && a.GetTerm() == b.GetTerm() }

@@ -146,8 +146,9 @@ func TestTruncatedRecordsAreRejected(t *testing.T) {
 	}
 }
 
-// isSectionEnd: sections fill a record up to its end, whose length the
-// write-ahead log verifies.
+// isSectionEnd reports whether a section of a turn record ends at the offset.
+// Such a truncation cannot be detected here, because sections fill a record up
+// to its end; the write-ahead log verifies the length.
 func isSectionEnd(b []byte, at int) bool {
 	r := &wire.Reader{B: b[1:]}
 	for len(r.B) > 0 && !r.Bad {
@@ -178,8 +179,8 @@ func FuzzLogRecord(f *testing.F) {
 	})
 }
 
-// TestReplicaInfoHasMembersAsOfCommit: the members are those as of the commit index,
-// regardless of how much of that is recorded as membership.
+// TestReplicaInfoHasMembersAsOfCommit: the members are those at the commit
+// index, even if the recorded membership is older.
 func TestReplicaInfoHasMembersAsOfCommit(t *testing.T) {
 	change := func(transition pb.ConfChangeTransition, changes ...*pb.ConfChangeSingle) []byte {
 		data, err := proto.Marshal(&pb.ConfChangeV2{Transition: transition.Enum(), Changes: changes})

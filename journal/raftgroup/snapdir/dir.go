@@ -19,14 +19,14 @@ import (
 // Dir is the directory. A received snapshot is named by the digest of its
 // content, and counts only if a record of the log names it. Methods that do I/O
 // may be called from any goroutine. Discard, Sweep and the use counts of files
-// belong to one.
+// belong to one goroutine.
 type Dir struct {
 	fs     disk.FS
 	path   string
 	next   atomic.Uint64 // number of the next temporary file
 	logger *slog.Logger
-	// kept is the size of the expendable files: files being sent, the log
-	// behind them, and parts that wait to be resumed. room returns the limit.
+	// kept is the size of the expendable files: files being sent, the log entries
+	// after them, and parts that wait to be resumed. room returns the limit.
 	kept  atomic.Int64
 	limit func() int64
 	// every is the number of bytes written between two syncs, default

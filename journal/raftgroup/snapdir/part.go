@@ -16,7 +16,7 @@ import (
 )
 
 // checkBytes is how much of a part from before the restart is checked per
-// request, so that a request stays short: the sender asks again.
+// request. The limit keeps a request short; the sender asks again for the rest.
 const checkBytes = 1 << 30
 
 // Part is the received part of a snapshot. It is in a file of its own, so that
@@ -24,16 +24,16 @@ const checkBytes = 1 << 30
 // checksums in the file show how much of it is intact.
 type Part struct {
 	name string
-	// digest is that of the whole snapshot. If it is zero the sender did not
-	// provide one, and an interrupted transfer starts over.
+	// digest is the digest of the whole snapshot. If it is zero, the sender did
+	// not provide one, and an interrupted transfer starts over.
 	digest statefile.Digest
 	// reader has verified the confirmed bytes; nil if there are none.
 	reader *statefile.Reader
-	// unchecked: the file is from before the restart and its intact length is
-	// unknown.
+	// unchecked means that the file is from before the restart, and that its
+	// intact length is unknown.
 	unchecked bool
-	kept      int64  // bytes it counts for while it waits
-	since     uint64 // when it started waiting, on the caller's clock
+	kept      int64  // bytes that it adds to Dir.kept while it waits
+	since     uint64 // time at which it started waiting, on the caller's clock
 }
 
 // Offset returns the number of confirmed bytes.
@@ -225,8 +225,8 @@ func (p *Part) Index() uint64 {
 	return p.reader.Header().Index
 }
 
-// KeepPart starts counting a waiting part as expendable, from now on the caller's
-// clock.
+// KeepPart starts counting a waiting part as expendable. now is the time on the
+// caller's clock.
 func (d *Dir) KeepPart(p *Part, now uint64) {
 	p.since = now
 	if !p.unchecked {
@@ -238,7 +238,8 @@ func (d *Dir) KeepPart(p *Part, now uint64) {
 // Since returns when the part was last kept.
 func (p *Part) Since() uint64 { return p.since }
 
-// TakePart stops counting the part, which is to be written to.
+// TakePart stops counting the part as expendable, because it will be written
+// to.
 func (d *Dir) TakePart(p *Part) { d.AddKept(-p.kept) }
 
 // DiscardPart discards a part that is not kept.

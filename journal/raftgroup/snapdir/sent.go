@@ -13,26 +13,26 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// syncBytes is the number of bytes of a snapshot file written between two
-// syncs, so that neither the last sync nor one of the log has to wait for
-// gigabytes.
+// syncBytes is the number of bytes of a snapshot file that are written between
+// two syncs, so that neither the last sync nor a sync of the log has to wait
+// for gigabytes.
 const syncBytes = 16 << 20
 
 // ErrNoFile: a snapshot cannot be written to a file. It can still be streamed
 // from the store.
 var ErrNoFile = errors.New("raftgroup: the snapshot has no file")
 
-// SendFile is a shard's state that its leader wrote to disk once. From there it is
-// sent to any number of followers and resumed after an interruption, without
+// SendFile is a file to which a leader wrote a shard's state once. It can be
+// sent to any number of followers, and resumed after an interruption, without
 // pinning anything in the store. The file is useless after a restart.
 //
 //	NewSendFile ─▶ Fill, or Abandon ─▶ written, or Failed ─▶ DiscardSendFile
 type SendFile struct {
 	name string
 	head statefile.Header
-	uses int           // transfers that use it; belongs to the goroutine that owns the Dir
+	uses int           // number of transfers that use it; belongs to the goroutine that owns the Dir
 	done chan struct{} // closed when the file is written or has failed
-	// Valid once done is closed:
+	// These fields are valid once done is closed.
 	size   int64
 	digest statefile.Digest
 	err    error
@@ -76,7 +76,7 @@ func (f *SendFile) Abandon(err error) {
 	close(f.done)
 }
 
-// Acquire adds a transfer that uses the file, and Leave removes one.
+// Acquire adds a transfer that uses the file.
 func (f *SendFile) Acquire() { f.uses++ }
 
 // Release removes a transfer that uses the file.
@@ -168,12 +168,13 @@ func (n *damageReader) Read(p []byte) (int, error) {
 	return got, err
 }
 
-// syncWriter writes to the end of a file and syncs every so many bytes.
+// syncWriter writes to the end of a file and syncs at regular intervals of
+// bytes.
 type syncWriter struct {
 	to       disk.File
 	at       int64
 	unsynced int64
-	every    int64        // bytes between two syncs, default syncBytes
+	every    int64        // number of bytes between two syncs, default syncBytes
 	synced   func() error // called after the first sync; may be nil
 	err      error
 }

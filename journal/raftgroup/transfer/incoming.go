@@ -14,9 +14,9 @@ import (
 //	                                  └─▶ ignored
 type Incoming struct {
 	wire.SnapshotHeader
-	Stepped bool // it was stepped into raft
+	Stepped bool // the snapshot was stepped into raft
 
-	part   *snapdir.Part // until the file is complete
+	part   *snapdir.Part // set until the file is complete
 	skip   int64         // bytes of the stream that the part already has
 	digest statefile.Digest
 	done   func(error)

@@ -16,12 +16,13 @@ import (
 // ErrWait: the other node does not know yet how much it has.
 var ErrWait = errors.New("raftgroup: the receiver cannot report its progress yet")
 
-// errNotWritten: the transfer that was to write the shared file did not.
+// errNotWritten: the transfer that was supposed to write the shared file did
+// not.
 var errNotWritten = errors.New("raftgroup: the snapshot's file was not written")
 
-// Outgoing is a snapshot that raft wants to send. The sender must call
-// ReportSnapshot, and before it Stream or Release. Its state is chosen when the
-// transfer starts: a queued snapshot pins no state and no log.
+// Outgoing is a snapshot that raft wants to send. The sender must call Stream
+// or Release, and then ReportSnapshot. Its state is chosen when the transfer
+// starts: a queued snapshot pins no state and no log.
 type Outgoing struct {
 	wire.SnapshotHeader
 	// Node is the node of the receiving replica.
@@ -30,11 +31,11 @@ type Outgoing struct {
 	state statefile.Pinned
 	file  *snapdir.SendFile
 	files *snapdir.Dir
-	// again: an earlier attempt to send the file was interrupted. The first
-	// offset bytes, which the receiver has, are not sent again.
+	// again means that an earlier attempt to send the file was interrupted. The
+	// first offset bytes, which the receiver has, are not sent again.
 	again  bool
 	offset int64
-	damage error // found in the file
+	damage error // damage found in the file
 }
 
 // Question returns the request that asks the other node's ReceiveSnapshot how
@@ -47,9 +48,9 @@ func (o *Outgoing) Question() (head []byte, stream io.Reader) {
 	return (&wire.TransferHead{IsQuestion: true, Digest: o.file.Digest()}).Encode(), bytes.NewReader(o.SnapshotHeader.Append(nil))
 }
 
-// Resume handles the answer to the question. An error of the other node means
-// that it has nothing, or is unreachable. ErrWait means that it has to be asked
-// again later.
+// Resume handles the answer to the question. An error in err means that the
+// other node has nothing, or is unreachable. If Resume returns ErrWait, the
+// question has to be repeated later.
 func (o *Outgoing) Resume(answer []byte, err error) error {
 	if err != nil {
 		return nil
@@ -105,8 +106,8 @@ func New(header wire.SnapshotHeader, node sharding.NodeID) *Outgoing {
 }
 
 // Begin sets the source: a state to be streamed, a state to be written to the
-// file, or a complete file. again reports that an earlier transfer of it was
-// interrupted.
+// file, or a complete file. again means that an earlier transfer of the file
+// was interrupted.
 func (o *Outgoing) Begin(files *snapdir.Dir, state statefile.Pinned, file *snapdir.SendFile, again bool) {
 	o.files, o.state, o.file = files, state, file
 	o.again = o.again || again && file != nil && state == nil

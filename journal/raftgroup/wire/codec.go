@@ -22,8 +22,8 @@ const (
 
 const (
 	PayloadVersion = 1
-	// CheckpointVersion is the version written. Version 1 has no generations
-	// and no snapshots.
+	// CheckpointVersion is the version of checkpoints that are written. Version 1
+	// has no generations and no snapshots.
 	CheckpointVersion = 2
 )
 
@@ -65,8 +65,8 @@ func (h HardState) Proto() *pb.HardState {
 	return &pb.HardState{Term: new(h.Term), Vote: new(h.Vote), Commit: new(h.Commit)}
 }
 
-// Membership is a ConfState and the index of the entry that set it; 0 for the
-// first members.
+// Membership is a ConfState and the index of the entry that set it. The index
+// is 0 for the first members.
 type Membership struct {
 	Index uint64
 	State *pb.ConfState
@@ -176,8 +176,8 @@ func AppendTruncation(b []byte, c TruncateImage) []byte {
 	return le.AppendUint64(b, c.Term)
 }
 
-// Reader decodes fields from the front of B. After the first invalid field it
-// is bad and returns zeros.
+// Reader decodes fields from the front of B. After the first invalid field, Bad
+// is set and all further reads return zeros.
 type Reader struct {
 	B   []byte
 	Bad bool
@@ -369,8 +369,8 @@ func (s *Section) Bytes() int {
 }
 
 // Split splits a section that is too long for one record into two. Raft may
-// restart after either part: the commit index of the first covers only entries
-// that it holds.
+// restart after either part, so the commit index of the first part covers only
+// entries that the first part contains.
 func (s *Section) Split(limit int) (first, rest Section, ok bool) {
 	if len(s.Ents) < 2 {
 		return first, rest, false

@@ -20,7 +20,7 @@ type Message struct {
 }
 
 // Notes are messages between replicas that raft does not see. NoteSleep has the
-// form of a heartbeat, and NoteWake that of its response.
+// form of a heartbeat, and NoteWake has the form of a heartbeat response.
 const (
 	NoteNone = iota
 	NoteSleep
@@ -275,7 +275,7 @@ func (r *Reader) entries(m *pb.Message, n int) {
 			return
 		}
 		if e.kind == entryConf && CheckMembers(e.e.Data) != nil {
-			r.Bad = true // raft would find out only when it is committed
+			r.Bad = true // raft would detect the error only when the entry is committed
 			return
 		}
 		last = e.term

@@ -17,9 +17,9 @@ import (
 type SnapshotHeader struct {
 	Shard    sharding.ShardID
 	From, To sharding.ReplicaID
-	// Term is the leader's.
+	// Term is the leader's term.
 	Term sharding.Term
-	// Index and IndexTerm are those of the last entry in the state.
+	// Index and IndexTerm are the index and term of the last entry in the state.
 	Index     uint64
 	IndexTerm sharding.Term
 
@@ -83,14 +83,14 @@ func ReadSnapshotHeader(r io.Reader) (h SnapshotHeader, err error) {
 }
 
 // TransferHead describes which bytes of a snapshot a stream holds. It is sent
-// separately from the stream. Nodes of an earlier release send none, and always
-// start at the first byte.
+// separately from the stream. Nodes of an earlier release send no head, and
+// always start at the first byte.
 type TransferHead struct {
-	// IsQuestion: nothing follows the header, because the sender only asks how much
-	// of the snapshot was received.
+	// IsQuestion means that nothing follows the header, because the sender only
+	// asks how much of the snapshot was received.
 	IsQuestion bool
 	Offset     int64
-	Digest     statefile.Digest // zero: unknown
+	Digest     statefile.Digest // digest of the stream; zero if unknown
 }
 
 // HeadVersion is the version of a transfer's head and of the answer to it.
@@ -126,7 +126,7 @@ func ReadTransfer(head []byte, stream io.Reader) (t TransferHead, h SnapshotHead
 
 // TransferAnswer reports how much of a snapshot its receiver has.
 type TransferAnswer struct {
-	Wait   bool // not known yet
+	Wait   bool // the receiver does not know yet; ask again later
 	Offset int64
 }
 
@@ -153,7 +153,7 @@ func ReadAnswer(b []byte) (a TransferAnswer, err error) {
 	return a, nil
 }
 
-// Message returns the raft message that is stepped.
+// Message returns the raft message to step into the receiving replica.
 func (h *SnapshotHeader) Message() *pb.Message {
 	return &pb.Message{
 		Type: pb.MsgSnap.Enum(), From: new(uint64(h.From)), To: new(uint64(h.To)), Term: new(uint64(h.Term)),

@@ -10,7 +10,7 @@ import (
 
 // FormerReplica is the last replica of a shard that was removed from a node. It
 // is kept forever. The replica ids of a shard increase on a node, so this one
-// number shows for every removed replica that it must not return.
+// id is enough to recognize every removed replica and to reject it.
 type FormerReplica struct {
 	Replica    sharding.ReplicaID
 	Generation uint32
