@@ -46,7 +46,8 @@ const (
 const ImportWASI = "wasi_snapshot_preview1"
 
 // IsWASIFunction reports whether name is one of the WASI preview 1 functions
-// that a module may import. The host rejects a module that imports any other.
+// that a module may import. The host rejects a module that imports any other
+// WASI function.
 func IsWASIFunction(name string) bool {
 	switch name {
 	case "sched_yield", "proc_exit", "args_get", "args_sizes_get",
@@ -63,7 +64,7 @@ func IsWASIFunction(name string) bool {
 // LogLevel is the type of the first argument of the log import.
 type LogLevel int32
 
-// Log levels. A number above LogError is logged as LogError, one below
+// Log levels. A number above LogError is logged as LogError, and a number below
 // LogDebug as LogDebug.
 const (
 	LogDebug LogLevel = 0

@@ -70,8 +70,8 @@ func TestWorkedExample(t *testing.T) {
 
 var hexField = regexp.MustCompile(`^([0-9a-f]{2})+$`)
 
-// blockBytes returns the hexadecimal fields at the start of each line of a
-// block; two or more spaces end them.
+// blockBytes returns the bytes that each line of a block lists in hexadecimal.
+// Two or more spaces end the list.
 func blockBytes(t *testing.T, block string) string {
 	t.Helper()
 	var all strings.Builder

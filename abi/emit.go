@@ -6,7 +6,7 @@ import "encoding/binary"
 type Event struct {
 	Type    []byte
 	Payload []byte
-	Tags    [][]byte // set by ParseOutput; valid until its next call with the same Output
+	Tags    [][]byte // set by ParseOutput; valid until ParseOutput is called again with the same Output
 }
 
 // AppendEvent appends an event frame.
@@ -45,9 +45,10 @@ type Reject struct {
 	Message []byte
 }
 
-// Progress is what a run, an entity of a workflow type, reports after a command:
-// the number of its steps so far, and what it waits for, for people. ParseOutput
-// keeps the first MaxWaits waits and MaxWaitBytes of each.
+// Progress is the progress that a run, an entity of a workflow type, reports
+// after a command: the number of its steps so far, and texts for people that
+// say what it waits for. ParseOutput keeps the first MaxWaits waits, and of
+// each the first MaxWaitBytes bytes.
 type Progress struct {
 	Steps uint32
 	Waits [][]byte
@@ -101,9 +102,9 @@ func DecodeReject(body []byte) (Reject, error) {
 
 // Send is a command to another entity. If WantsAnswer is set, the outcome is
 // sent back to the sender as its command OnReply, or as OnReject with {code,
-// message} as JSON. Token, at most MaxTokenBytes, comes back with the outcome
-// unchanged, so that the sender can distinguish outcomes of equal commands. The
-// receiver does not get it.
+// message} as JSON. Token, at most MaxTokenBytes, is returned unchanged with
+// the outcome, so that the sender can distinguish outcomes of equal commands.
+// The receiver does not see it.
 type Send struct {
 	EntityType  []byte
 	EntityID    []byte
@@ -205,7 +206,7 @@ type Timer struct {
 	Payload []byte
 	Cancel  bool
 
-	Expression []byte // of a schedule: five cron fields, or "@every" and a duration
+	Expression []byte // for a schedule: five cron fields, or "@every" and a duration
 	Zone       []byte // IANA name; empty means UTC
 	Missed     Missed
 }

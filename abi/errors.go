@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Sentinels a *FrameError unwraps to.
+// Sentinel errors to which a *FrameError unwraps.
 var (
 	// ErrMalformed means that the bytes are not frames of this contract.
 	ErrMalformed = errors.New("malformed frame")
@@ -19,10 +19,10 @@ var (
 
 // FrameError reports which frame is wrong, where and why.
 type FrameError struct {
-	Index  int    // of the frame, from 0
-	Offset int    // of the frame's first byte
-	Kind   Kind   // of the frame; 0 if it could not be read
-	Reason string // text that may be shown to anyone: it has no payload and no name
+	Index  int    // index of the frame, starting at 0
+	Offset int    // offset of the frame's first byte
+	Kind   Kind   // kind of the frame; 0 if it could not be read
+	Reason string // text that may be shown to anyone, because it contains no payload and no name
 	Got    int64  // the number that exceeds Limit, for ErrOverLimit
 	Limit  int64  // 0 if the fault is not a limit
 	Cause  error  // ErrMalformed, ErrInvalidValue or ErrOverLimit
@@ -56,7 +56,7 @@ var (
 	errTrailing = &bodyError{"bytes after the last field"}
 )
 
-// bodyError is why the body of a frame is malformed, as a constant text.
+// bodyError says why the body of a frame is malformed, as a constant text.
 type bodyError struct{ reason string }
 
 func (e *bodyError) Error() string { return e.reason }

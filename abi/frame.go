@@ -73,7 +73,7 @@ func EndFrame(dst []byte, mark int) {
 }
 
 // AppendField appends a u16 length and the text. It panics if the text is
-// longer than MaxFieldBytes, because names are validated long before.
+// longer than MaxFieldBytes; callers validate the length of names first.
 func AppendField[T string | []byte](dst []byte, text T) []byte {
 	if len(text) > MaxFieldBytes {
 		panic("abi: field longer than 65535 bytes")

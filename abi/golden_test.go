@@ -15,8 +15,8 @@ type vector struct {
 	bytes []byte
 }
 
-// vectors has every frame kind once. testdata/frames.txt is generated from it,
-// for the tests of guests in other languages.
+// vectors returns one example of every frame kind. testdata/frames.txt is
+// generated from it, for the tests of guests in other languages.
 func vectors() []vector {
 	return []vector{
 		{"input entity id", AppendEntityID(nil, "räksmörgås-1")},

@@ -11,7 +11,7 @@ func AppendEntityID[T string | []byte](dst []byte, id T) []byte {
 func AppendSnapshot(dst, state []byte) []byte { return AppendFrame(dst, InSnapshot, state) }
 
 // AppendSequence appends a sequence frame: for load, the sequence of the
-// snapshot; for handle and query, that of the entity before the call.
+// snapshot; for handle and query, the entity's sequence before the call.
 func AppendSequence(dst []byte, sequence uint64) []byte {
 	return appendUint64(dst, InSequence, sequence)
 }
@@ -112,7 +112,7 @@ func DecodeSource(body []byte) (Source, error) {
 	return source, nil
 }
 
-// AppendToken appends the token of the send whose outcome a command is.
+// AppendToken appends the token of the send whose outcome the command delivers.
 func AppendToken(dst, token []byte) []byte { return AppendFrame(dst, InToken, token) }
 
 // InputEvent is an event of the entity's history, as hostd_apply receives it.
@@ -173,13 +173,13 @@ type Request struct {
 	Seed         uint64
 	Source       Source
 	Due          int64 // unix nanoseconds; 0 if no timer sent the command
-	// Token is that of the send whose outcome the command is; nil if it has
-	// none.
+	// Token is the token of the send whose outcome the command delivers; nil if
+	// there is none.
 	Token []byte
 	// Principal is the caller, for DecodePrincipal; nil if it is unknown.
 	Principal []byte
-	// Settings are the values that operators have set for the type, for the
-	// function of that name; nil if there are none.
+	// Settings are the values that operators have set for the type, encoded as the
+	// function Settings reads them; nil if there are none.
 	Settings []byte
 }
 
@@ -188,7 +188,7 @@ type Request struct {
 // *FrameError.
 //
 // It does the work of a Reader in one function, because it runs for each
-// command and inside a guest a call costs more than decoding a frame.
+// command, and inside a guest a function call costs more than decoding a frame.
 func ParseRequest(request *Request, input []byte) error {
 	*request = Request{}
 	for index, offset := 0, 0; offset < len(input); index++ {

@@ -11,7 +11,7 @@ const (
 	InEntityID  Kind = 1  // load: UTF-8
 	InSnapshot  Kind = 2  // load: state bytes
 	InSequence  Kind = 3  // load, handle, query: u64
-	InVersion   Kind = 4  // load, if the state has another version: u64
+	InVersion   Kind = 4  // load, if the state's version is not the module's own: u64
 	InName      Kind = 16 // handle, query: name of the command or query, UTF-8
 	InPayload   Kind = 17 // handle, query: bytes
 	InCommandID Kind = 18 // handle: UTF-8
@@ -21,7 +21,7 @@ const (
 	InDue       Kind = 22 // handle, from a timer: i64 unix nanoseconds
 	InPrincipal Kind = 23 // handle, query, if the caller is known: see Principal
 	InSettings  Kind = 24 // handle, query, if the type has settings: see Settings
-	InToken     Kind = 25 // handle, of an outcome: the token of the send, see Send
+	InToken     Kind = 25 // handle, if the command delivers an outcome: the token of the send, see Send
 	InEvent     Kind = 32 // apply: see InputEvent
 )
 
@@ -78,8 +78,9 @@ func (k Kind) outputName() string {
 	return "kind " + strconv.Itoa(int(k))
 }
 
-// RunEnded is the type of the event that ends a run: an entity of a workflow
-// type whose last event has this type is not replayed when a module is tried.
+// RunEnded is the type of the event that ends a run. If an entity of a workflow
+// type has this type as its last event, the compatibility check of a new module
+// does not replay it.
 const RunEnded = "ended"
 
 // RunCheckpoint is the type of the event of a checkpoint of a run. If it is the

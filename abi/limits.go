@@ -30,8 +30,8 @@ type Limits struct {
 	CommandSendBytes  int // all sends and timers
 	NameBytes         int // a name: command, query, event type, timer, tag, rejection code
 	MessageBytes      int // message of a rejection
-	LogLines          int // log lines of one call; more are dropped and counted
-	LogLineBytes      int // of one log line; the rest is truncated
+	LogLines          int // log lines of one call; further lines are dropped and counted
+	LogLineBytes      int // size of one log line; the rest is truncated
 
 	// Of a module.
 	ModuleBytes       int // the file
@@ -51,10 +51,10 @@ const LoadExtraBytes = 1 << 10
 const (
 	MaxEntityTypeBytes = 64
 	MaxEntityIDBytes   = 256
-	MaxNameBytes       = 255 // of a command, query, event type, timer, tag or rejection code
-	MaxTokenBytes      = 32  // of the token of a send
-	MaxWaits           = 8   // of what a run waits for, that the host keeps
-	MaxWaitBytes       = 120 // of each of them
+	MaxNameBytes       = 255 // name of a command, query, event type, timer, tag or rejection code
+	MaxTokenBytes      = 32  // token of a send
+	MaxWaits           = 8   // number of waits of a run that the host keeps
+	MaxWaitBytes       = 120 // size of each of these waits
 )
 
 // DefaultLimits returns the limits of the contract.

@@ -19,20 +19,20 @@ const (
 )
 
 // Output is the decoded output of a guest call. Slices point into the frames
-// passed to ParseOutput, which reuses slices of slices in its next call with
-// the same Output. If Rejected is set, nothing else may take effect.
+// passed to ParseOutput, which reuses the memory of Output's lists in its next
+// call with the same Output. If Rejected is set, nothing else may take effect.
 type Output struct {
 	Events    []Event
 	Reply     []byte // empty if there is no reply frame
 	Rejected  bool
 	Reject    Reject
 	Sends     []Send  // in the order emitted
-	Timers    []Timer // set and cancelled, in the order emitted
+	Timers    []Timer // timers set and cancelled, in the order emitted
 	State     []byte
 	HasState  bool // durable-state: there was a state frame, even if it was empty
 	Passivate bool
 	Delete    bool
-	Progress  Progress // of a run; its Waits are limited to what the host keeps
+	Progress  Progress // progress of a run; its Waits are limited to the number and size that the host keeps
 
 	tags     [][]byte
 	tagStart int
@@ -111,7 +111,7 @@ func (p *parser) take(frame Frame) error {
 	case OutPassivate:
 		p.Passivate = true
 		return p.empty(frame.Body)
-	default: // OutDelete: allows let nothing else through
+	default: // OutDelete, because allows rejects all other kinds
 		p.Delete = true
 		return p.empty(frame.Body)
 	}
@@ -327,7 +327,8 @@ func (p *parser) countSendBytes(payload, body int) error {
 }
 
 // takeProgress reads the progress of a run. Its texts are only shown to people,
-// so the ones that are too long or too many are truncated and dropped.
+// so texts that are too long are truncated, and texts beyond the maximum number
+// are dropped.
 func (p *parser) takeProgress(body []byte) error {
 	if p.progress {
 		return p.malformedError("second progress")
@@ -348,7 +349,8 @@ func (p *parser) empty(body []byte) error {
 	return nil
 }
 
-// name checks a name; noun is a constant.
+// name checks a name. noun is the kind of name for the error text, and must be
+// a constant.
 func (p *parser) name(noun string, name []byte) error {
 	if len(name) > p.limits.NameBytes {
 		return p.over(noun+" bytes", len(name), p.limits.NameBytes)

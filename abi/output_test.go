@@ -90,11 +90,11 @@ func TestParseOutputModes(t *testing.T) {
 	}
 }
 
-// TestParseOutputLimits tests every limit with one less, the limit, and one
-// more.
+// TestParseOutputLimits tests every limit with a value one below it, at it, and
+// one above it.
 func TestParseOutputLimits(t *testing.T) {
 	limits := DefaultLimits()
-	limits.OutputBytes = 4 << 20 // so that it doesn't interfere
+	limits.OutputBytes = 4 << 20 // high enough that the test does not reach it
 	filled := func(n int) []byte { return bytes.Repeat([]byte("x"), n) }
 	repeat := func(frame []byte, n int) []byte { return bytes.Repeat(frame, n) }
 	// parts splits total bytes of frame bodies into pieces below the limit for
@@ -247,8 +247,9 @@ func TestParseOutputFaultsAsText(t *testing.T) {
 	golden(t, "testdata/faults.txt", text.String())
 }
 
-// TestProgressIsTruncated: the texts of a progress frame are for people, so they
-// never fail a command: the ones that are too long or too many are cut.
+// TestProgressIsTruncated: the texts of a progress frame are for people, so
+// they never fail a command. Texts that are too long are truncated, and texts
+// beyond the maximum number are dropped.
 func TestProgressIsTruncated(t *testing.T) {
 	limits := DefaultLimits()
 	long := strings.Repeat("ä", MaxWaitBytes)
@@ -330,8 +331,8 @@ func BenchmarkAppendRequest(b *testing.B) {
 	}
 }
 
-// TestTimerBefore1970IsRejected checks that a time that has overflowed is
-// rejected.
+// TestTimerBefore1970IsRejected checks that a time that became negative by
+// overflow is rejected.
 func TestTimerBefore1970IsRejected(t *testing.T) {
 	limits := DefaultLimits()
 	for due, want := range map[int64]bool{-1: false, math.MinInt64: false, 0: true, 1: true, math.MaxInt64: true} {

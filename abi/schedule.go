@@ -2,7 +2,7 @@ package abi
 
 // Missed determines what happens to the ticks of a schedule that could not fire
 // when they were due. A tick is missed if it fires more than a minute late, or
-// if the next one is due by then.
+// if the next tick is already due when it fires.
 type Missed uint8
 
 const (
@@ -11,7 +11,7 @@ const (
 	// MissedAll fires for each missed tick, the oldest first. After MaxMissed
 	// in a row it skips the rest.
 	MissedAll Missed = 1
-	// MissedSkip fires for none of them.
+	// MissedSkip fires for none of the missed ticks.
 	MissedSkip Missed = 2
 )
 

@@ -42,7 +42,7 @@ func ValidateTypePattern(pattern string) error {
 }
 
 // MatchesType reports whether one of the patterns matches a type. A nil list
-// matches every type, an empty one none.
+// matches every type, and an empty list matches no type.
 func MatchesType[T string | []byte](patterns []string, entityType T) bool {
 	for _, p := range patterns {
 		stem, ends := cutStar(p)
@@ -120,7 +120,8 @@ func textFault[T string | []byte](text T, limit int) string {
 	return ""
 }
 
-// runeFault is the part of textFault for text that is not just printable ASCII.
+// runeFault is the part of textFault for text that contains bytes other than
+// printable ASCII.
 func runeFault[T string | []byte](text T) string {
 	for i := 0; i < len(text); {
 		r, size := decodeRune(text[i:])

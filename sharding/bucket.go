@@ -2,8 +2,8 @@ package sharding
 
 import "strconv"
 
-// Buckets is the number of buckets that the entities of each type are divided
-// into.
+// Buckets is the number of buckets into which the entities of each type are
+// divided.
 const Buckets = 10_000
 
 // Percent formats a share, given in units of 1/Buckets, as a percentage: 50 is

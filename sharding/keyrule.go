@@ -14,9 +14,10 @@ const MaxKeyUntilBytes = 16
 // and the whole id. The rule of a type must not change once entities of the
 // type may exist.
 type KeyRule struct {
-	// Group replaces the type in the hash. Types of the same group share a
-	// shard if their keys are equal, together with the type of that name if it
-	// has no group of its own. If empty, the type itself is hashed.
+	// Group replaces the type in the hash. Entities of types in the same group
+	// share a shard if their keys are equal. The type whose name is the group's
+	// name belongs to the group too, unless it has a group of its own. If empty,
+	// the type itself is hashed.
 	Group string `json:"group,omitempty"`
 	// Until ends the key: only the part of the id before the first Until is
 	// hashed. If the id does not contain Until, or starts with it, the whole id

@@ -183,8 +183,8 @@ func ShardOf(e EntityID, n uint32) ShardID {
 }
 
 // NotLeaderError is returned if this node does not lead the shard. Leader is
-// empty if no leader is known. Retry at Leader or, if it is empty, after a
-// short delay.
+// empty if no leader is known. Retry on the node Leader or, if it is empty,
+// after a short delay.
 type NotLeaderError struct {
 	Shard  ShardID
 	Term   Term
@@ -199,8 +199,8 @@ type NotLeaderError struct {
 
 // Missing lists nodes whose absence may leave a shard without a leader.
 type Missing struct {
-	// Unreachable nodes have a replica of the shard but are not heard by the
-	// answering node.
+	// Unreachable nodes have a replica of the shard, but the answering node cannot
+	// reach them.
 	Unreachable []NodeID
 	// Lost nodes held a majority of the shard's voters and have lost their
 	// disks, so no leader can be elected. Lost is empty as long as a majority

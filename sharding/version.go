@@ -12,13 +12,14 @@ import "fmt"
 // Before writing something new, check that the cluster version allows it. When
 // reading, accept everything from MinVersion to MaxVersion, whatever the
 // current cluster version is: replicas of different shards learn of a new
-// version at different times, so applying an entry must not depend on it. Data
-// of an unknown version stops the reader with an error that names it.
+// version at different times, so applying an entry must not depend on the
+// current version. Data of an unknown version stops the reader with an error
+// that names it.
 type ClusterVersion uint32
 
-// NeededBy returns the message for something that the cluster cannot do yet,
-// because it is at a lower version. what is its subject and verb, such as "roles
-// need".
+// NeededBy returns the message for a feature that needs version v while the
+// cluster is at version is. what is the subject and verb of the message, such
+// as "roles need".
 func (v ClusterVersion) NeededBy(what string, is ClusterVersion) string {
 	return fmt.Sprintf("%s cluster version %d, but the cluster is at %d: run 'hostd cluster upgrade finalize'", what, v, is)
 }
@@ -54,15 +55,16 @@ const (
 	// VersionConsistencyChecks: shard logs contain entries with replica
 	// checksums.
 	VersionConsistencyChecks = Version2
-	// VersionDownedStarts: after a node's removal, the metadata remembers which
-	// of its incarnations an operator declared down.
+	// VersionDownedStarts: after a node's removal, the metadata keeps a record of
+	// the incarnations that an operator declared down.
 	VersionDownedStarts = Version2
 	// VersionBudgets: entity type limits have fuelPerSecond and bytesPerSecond.
 	VersionBudgets = Version2
 	// VersionSchemas: the cluster accepts modules whose manifests contain
 	// schemas, or are larger than the 64 KiB that earlier releases read.
 	VersionSchemas = Version2
-	// VersionPolicy: a cluster is created with its policy, including deadAfter.
+	// VersionPolicy: a cluster's policy is set when the cluster is created, and
+	// includes deadAfter.
 	VersionPolicy = Version2
 	// VersionPeerAddress: members in the metadata have the JSON member
 	// "peerAddress". Nodes use it to find each other, and client listeners no
@@ -105,11 +107,11 @@ const (
 	VersionRecordPrincipal = Version2
 	// VersionOwners: entity type bindings have owners.
 	VersionOwners = Version2
-	// VersionChanges: entity type bindings keep their latest changes and who
-	// made them.
+	// VersionChanges: entity type bindings keep their latest changes and the
+	// principals that made them.
 	VersionChanges = Version2
 	// VersionRollbackWith: a rollback can revert several types at once, and
-	// records who forced it.
+	// records the principal that forced it.
 	VersionRollbackWith = Version2
 	// VersionVerificationResults: the metadata stores the results of module
 	// verifications.
@@ -117,8 +119,7 @@ const (
 	// VersionStateVersions: durable-state types number the format of their
 	// state, and records carry that number. Earlier releases ignore it.
 	VersionStateVersions = Version2
-	// VersionUpcasts: nodes can request events in their current form from each
-	// other.
+	// VersionUpcasts: nodes can request upcast events from each other.
 	VersionUpcasts = Version2
 	// VersionRecordTrace: records of commands with sampled traces carry the
 	// span in which they were made, as do the messages and timers that they
@@ -139,23 +140,23 @@ const (
 	VersionPacedWork = Version3
 	// VersionOutputLimits: nodes report to each other that a command failed
 	// because its output exceeds a limit or has an invalid value. Below this
-	// version, that is reported as a guest fault.
+	// version, they report a guest fault instead.
 	VersionOutputLimits = Version3
 	// VersionSnapshotProofs: bindings and rollouts name the modules whose
 	// snapshots may replace truncated histories, based on verification, and
 	// verification results name them too. The writes of a type are suspended
 	// during a rollout.
 	VersionSnapshotProofs = Version3
-	// VersionSnapshotStates: the cluster accepts modules whose event-sourced
-	// types list the snapshot state versions they can read, and keeps a module
-	// while another one reads its snapshots.
+	// VersionSnapshotStates: the cluster accepts modules whose event-sourced types
+	// list the snapshot state versions that they can read, and keeps a module
+	// while a different module reads its snapshots.
 	VersionSnapshotStates = Version3
 	// VersionMessageReplies: records of messages that expect a reply, and the
 	// replies, are marked. A type accepts messages from types of other owners
 	// only if its manifest names them.
 	VersionMessageReplies = Version3
-	// VersionMessageTokens: messages that expect a reply carry tokens of their
-	// sender, which come back with the outcome.
+	// VersionMessageTokens: messages that expect a reply carry a token of their
+	// sender, which is returned with the outcome.
 	VersionMessageTokens = Version3
 	// VersionWorkflows: the cluster accepts modules with workflow types, which
 	// earlier releases do not know. Records and entity rows of runs have their
@@ -166,8 +167,8 @@ const (
 	// their records. Subscription cursors use them to detect that they belong
 	// to a different history.
 	VersionFingerprints = Version3
-	// VersionFormerMembers: the metadata remembers which nodes were members and
-	// have left.
+	// VersionFormerMembers: the metadata records which nodes were members and have
+	// left.
 	VersionFormerMembers = Version3
 	// VersionLeaving: members in the metadata have the JSON member "leaving",
 	// so that a leave request survives the node going down, restarting or

@@ -1,5 +1,5 @@
-// Package abitest is the conformance suite of the guest contract: it tests
-// everything that a host relies on in any module, and reports the result of
+// Package abitest is the conformance suite of the guest contract: it tests the
+// behaviour that a host requires of every module, and reports the result of
 // each check.
 //
 // The suite acts as the host. It sends random commands to several entities of
@@ -63,7 +63,8 @@ type Upcaster interface {
 	Upcast(typ uint32, frame []byte) ([]byte, error)
 }
 
-// Samples are payloads to try, by entity type, then by command or query.
+// Samples are payloads to use in tests, by entity type and then by command or
+// query.
 type Samples map[string]map[string][][]byte
 
 // Options of Run.
@@ -181,8 +182,7 @@ func (s *suite) check(name, entityType string, run func() error) bool {
 	return err == nil
 }
 
-// describe reads the manifest twice, because it must be a constant of the
-// module.
+// describe reads the manifest twice, because it must be the same each time.
 func (s *suite) describe() error {
 	first, err := s.module.Describe()
 	if err != nil {

@@ -27,7 +27,7 @@ type (
 	size    struct{ Size int }
 )
 
-// faults are ways in which the cart guest can be broken.
+// faults are the faults that can be planted in the cart guest.
 type faults struct {
 	silentChange, queryChanges, rejectChanges, seedInState, clockInState, shared, traps, losesState, initialDiffers, sendsAside bool
 	seed                                                                                                                        uint64
@@ -54,7 +54,7 @@ func cartGuest(f faults) *hostd.Guest {
 			s.Last += string(rune('a' + f.seed%26))
 		}
 		if f.losesState {
-			s.Last = string(rune('a' + s.Cache%26)) // a field that snapshots lack
+			s.Last = string(rune('a' + s.Cache%26)) // a field that snapshots do not include
 		}
 	})
 	hostd.Event(c, "cleared", func(s *cart, _ cleared) { *s = cart{Items: map[string]int64{}} })
@@ -228,7 +228,8 @@ func (describes) Open(context.Context, uint64) (Instance, error) {
 	return nil, errors.New("not to be opened")
 }
 
-// keeper ignores drop, and keeps the old state on the next load.
+// keeper is an instance that ignores drop, and keeps the old state on the next
+// load.
 type keeper struct {
 	Instance
 	loaded map[uint64]bool
@@ -246,7 +247,7 @@ func (k keeper) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, 
 
 var errTrap = errors.New("trap")
 
-// strict faults on unknown input kinds.
+// strict is an instance that faults on unknown input kinds.
 type strict struct{ Instance }
 
 func (s strict) Apply(handle uint64, frames []byte) error {
@@ -256,7 +257,7 @@ func (s strict) Apply(handle uint64, frames []byte) error {
 	return s.Instance.Apply(handle, frames)
 }
 
-// brittle traps on a snapshot that it cannot read.
+// brittle is an instance that traps on a snapshot that it cannot read.
 type brittle struct{ Instance }
 
 func (b brittle) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, error) {
@@ -267,7 +268,7 @@ func (b brittle) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus,
 	return status, err
 }
 
-// small has a buffer of exactly 1 MiB.
+// small is an instance whose buffer has exactly 1 MiB.
 type small struct{ Instance }
 
 func (s small) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, error) {
@@ -277,7 +278,7 @@ func (s small) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, e
 	return s.Instance.Load(typ, handle, frames)
 }
 
-// emitter appends bytes to the output of commands.
+// emitter is an instance that appends bytes to the output of commands.
 type emitter struct {
 	Instance
 	more []byte
@@ -376,7 +377,7 @@ type (
 	}
 )
 
-// deaf upcasts events for readers to a different event.
+// deaf is an instance that upcasts events for readers to the wrong event.
 type deaf struct{ Instance }
 
 func (d deaf) Upcasts() bool { return true }
@@ -385,7 +386,7 @@ func (d deaf) Upcast(typ uint32, frame []byte) ([]byte, error) {
 	return abi.AppendEvent(nil, "poured.v2", []byte(`{"litres":1000}`)), nil
 }
 
-// none upcasts nothing for readers.
+// none is an instance that upcasts no events for readers.
 type none struct{ Instance }
 
 // TestReaderUpcastsAreChecked checks that readers get an older event as the

@@ -9,20 +9,20 @@ import (
 )
 
 // An entity that waits for the outcome of a send, such as a saga, has commands
-// that make sense only after that send: their handlers continue from what the
-// entity stored about it. Only the host sends them, and only as outcomes, so
-// the suite must not send them at random. It learns their names from the
-// guest's own output, in a trial run whose failures do not count, and delivers
-// them only to entities that have made such a send.
+// that make sense only after that send, because their handlers continue from
+// state that the entity stored with it. Only the host sends these commands, and
+// only as outcomes, so the suite must not send them at random. It learns their
+// names from the guest's own output, in a trial run whose failures do not
+// count, and delivers them only to entities that have made such a send.
 
 // asked is a command that a node would deliver to an entity because the entity
 // has requested it.
 type asked struct {
 	command string
 	payload []byte
-	given   bool // payload is the one that a node sends
+	given   bool // payload is exactly what a node sends
 	source  abi.Source
-	token   []byte // of the send whose outcome it is
+	token   []byte // token of the send whose outcome the command delivers
 }
 
 // mostAsked limits the requested commands kept per entity; a node has no such
@@ -86,7 +86,7 @@ func (t *typeSuite) next(i int, names []manifest.Named, random *rand.Rand) (e *e
 		}
 	}
 	a.command = free[random.IntN(len(free))]
-	if i < len(free) { // each of them at least once
+	if i < len(free) { // each of these commands at least once
 		a.command = free[i]
 	}
 	a.source = t.sourceOf(a.command)
@@ -94,7 +94,7 @@ func (t *typeSuite) next(i int, names []manifest.Named, random *rand.Rand) (e *e
 	return e, a
 }
 
-// sourceOf returns the sender of a command that was not requested.
+// sourceOf returns a sender for a command that the entity has not requested.
 func (t *typeSuite) sourceOf(command string) abi.Source {
 	if t.def.IsInternal(command) {
 		return abi.Source{Kind: abi.SourceTimer}

@@ -60,8 +60,8 @@ func (t *typeSuite) initial() error {
 	return same("the initial state in two instances", states[0], states[1])
 }
 
-// same compares states and reports them from shortly before their first
-// difference.
+// same compares two states. If they differ, its error quotes both from shortly
+// before the first difference.
 func same(what string, a, b []byte) error {
 	if bytes.Equal(a, b) {
 		return nil
@@ -109,7 +109,8 @@ func cloneNamed(list []manifest.Named) []manifest.Named {
 	return append([]manifest.Named(nil), list...)
 }
 
-// requireEffects reports whether any command had an effect that can be replayed.
+// requireEffects returns an error unless a command had an effect that can be
+// replayed.
 func (t *typeSuite) requireEffects() error {
 	for _, e := range t.history {
 		if len(e.events) > 0 || e.state != nil {
@@ -163,7 +164,8 @@ func (t *typeSuite) checkReplay(g Instance, e *entity, at mark, random *rand.Ran
 }
 
 // roundTrip checks that a state loaded from a snapshot is the state that was
-// saved, and develops as the live one did.
+// saved, and that the same events then change it in the same way as the live
+// state.
 func (t *typeSuite) roundTrip() error {
 	if err := t.requireEffects(); err != nil {
 		return err
@@ -181,8 +183,8 @@ func (t *typeSuite) roundTrip() error {
 	})
 }
 
-// continueAfterSnapshot loads the snapshot of a mark and, if there is a next mark, applies the
-// events between the two.
+// continueAfterSnapshot loads the snapshot of mark i and, if there is a next
+// mark, applies the events between the two marks.
 func (t *typeSuite) continueAfterSnapshot(g Instance, e *entity, i int, random *rand.Rand) error {
 	from := e.marks[i]
 	input := abi.AppendSnapshot(abi.AppendEntityID(nil, e.id), from.snapshot)

@@ -23,7 +23,7 @@ func (n native) Open(_ context.Context, seed uint64) (Instance, error) {
 
 type nativeInstance struct {
 	guest *hostd.Guest
-	fault error // if set, every call fails with it
+	fault error // if set, every call fails with this error
 }
 
 // trapped converts a panic of the guest to a fault, as inside Wasm.
@@ -77,7 +77,7 @@ func (i *nativeInstance) Drop(handle uint64) error {
 
 func (i *nativeInstance) Close() error { return nil }
 
-// bent is an opener that changes its instances.
+// bent is an opener that wraps its instances to plant a fault.
 type bent struct {
 	Opener
 	bend func(Instance) Instance

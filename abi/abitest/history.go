@@ -25,8 +25,8 @@ type typeSuite struct {
 	outcomes map[string]bool
 }
 
-// entity is an entity of the suite, with everything a node would have stored of
-// it.
+// entity is an entity of the suite, with everything that a node would have
+// stored for it.
 type entity struct {
 	id       string
 	handle   uint64
@@ -236,7 +236,7 @@ func (t *typeSuite) checkDeclared(command string, typ []byte) error {
 	return fmt.Errorf("command %s emitted an event of type %.100q, which the manifest does not list", command, typ)
 }
 
-// restart starts the entity's next life after its tombstone.
+// restart starts the entity's next incarnation after its tombstone.
 func (t *typeSuite) restart(g Instance, e *entity, random *rand.Rand) error {
 	e.events, e.state, e.marks, e.asked = nil, nil, nil, nil
 	e.sequence++

@@ -15,9 +15,9 @@ var members = []string{
 	"amount", "n", "id", "name", "value", "count", "quantity", "price", "key", "item", "text", "title", "to", "from", "delta", "data",
 }
 
-// payload chooses a payload: one of the caller's samples if the command has
-// any, one drawn from the schema if the caller has given no samples at all, or
-// else anything that the encoding allows.
+// payload chooses a payload. If the command has samples, it returns one of
+// them. If the caller has given no samples at all, it draws a payload from the
+// schema. Otherwise it returns any payload that the encoding allows.
 func (t *typeSuite) payload(name string, random *rand.Rand) []byte {
 	if samples := t.options.Samples[t.def.Name][name]; len(samples) > 0 && random.IntN(8) > 0 {
 		return samples[random.IntN(len(samples))]

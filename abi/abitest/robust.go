@@ -16,7 +16,7 @@ func (t *typeSuite) unknownKinds() error {
 	random := t.random(uint64(t.typ)<<8 + 5)
 	later := func(dst []byte) []byte { return abi.AppendFrame(dst, laterKind, "of a later version") }
 	// The principal and settings frames are always present, even if the guest
-	// reads neither.
+	// reads neither of them.
 	known := func(dst []byte) []byte {
 		dst = abi.AppendSettings(dst, abi.AppendSetting(nil, "conformance", "yes"))
 		return abi.AppendPrincipal(dst, "jwt", "conformance", "testers")
@@ -70,9 +70,9 @@ func (t *typeSuite) unknownKinds() error {
 	})
 }
 
-// unreadable checks that bytes which are not a snapshot are rejected with a
-// status or accepted as one, without a fault, and that the instance continues
-// to work.
+// unreadable checks that bytes that are not a snapshot do not cause a fault:
+// the guest either rejects them with a status or accepts them as a snapshot,
+// and the instance continues to work.
 func (t *typeSuite) unreadable() error {
 	return t.with(t.options.Seed+6, func(g Instance) error {
 		for _, garbage := range []string{"", "\x00", "{", "\xff\xfe garbage", "null", "[1,2,3]"} {

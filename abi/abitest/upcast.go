@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/abi/schema"
 )
 
-// upcastTo reports whether the manifest lists older forms of events.
+// upcastTo reports whether the manifest lists event types of older forms.
 func (t *typeSuite) upcastTo() bool {
 	for i := range t.def.Events {
 		if t.def.Events[i].UpcastTo != "" {
@@ -19,8 +19,9 @@ func (t *typeSuite) upcastTo() bool {
 }
 
 // upcast checks that an event of an older form, drawn from its schema, changes
-// an entity in the same way as the upcast event that readers get. An event that
-// cannot be applied proves nothing, because it may never have been emitted.
+// an entity in the same way as the upcast event that readers receive. An event
+// that cannot be applied proves nothing, because it may never have been
+// emitted.
 func (t *typeSuite) upcast() error {
 	tried := 0
 	for i := range t.def.Events {

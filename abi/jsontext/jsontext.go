@@ -27,7 +27,7 @@ import (
 // MaxDepth limits how deep values may be nested.
 const MaxDepth = 10_000
 
-// Limits of the work of sorting members: an object whose members are out of
+// Limits on the work of sorting members. An object whose members are out of
 // order is copied once, so nested objects could be copied once per level.
 const (
 	sortedPerByte = 64
@@ -85,11 +85,12 @@ func Split(text []byte, visit func(name []byte, start, end int)) error {
 // way. Canonical therefore makes a first pass that writes and copies nothing. It
 // makes a second, writing pass only if the first one has found a deviation.
 //
-// The members of an object are sorted when the object ends: its output is copied
-// to spare and written back in order. Nested objects that are all out of order
-// are copied once per level, so the work could be quadratic in the length of the
-// text. left limits the copied bytes, and Canonical rejects a text that exceeds
-// it. The alternative, a tree of values, would allocate for every text.
+// The members of an object are sorted when the object ends: its output is
+// copied to spare and written back in order. Nested objects that are all out of
+// order are copied once per level, so the work could be quadratic in the length
+// of the text. left limits the copied bytes, and Canonical rejects a text that
+// exceeds it. Rejected: building a tree of values, which would allocate memory
+// for every text.
 type scanner struct {
 	text    []byte
 	pos     int
@@ -102,7 +103,7 @@ type scanner struct {
 	writing bool
 	out     []byte
 	left    int      // bytes that may still be copied to sort members
-	members []member // of the open objects, the innermost last
+	members []member // members of the open objects, innermost object last
 	spare   []byte
 }
 

@@ -94,7 +94,7 @@ func Integer(literal []byte) (negative bool, magnitude uint64, ok bool) {
 	for i, c := range digits {
 		if c == 'e' || c == 'E' {
 			exponent, err := strconv.Atoi(string(digits[i+1:]))
-			if err != nil { // larger than any exponent that matters
+			if err != nil { // replaced by an exponent larger than any that matters
 				exponent = math.MaxInt32
 				if digits[i+1] == '-' {
 					exponent = math.MinInt32
@@ -156,12 +156,12 @@ func timesTen(v, digit uint64) (uint64, bool) {
 	return v*10 + digit, true
 }
 
-// AppendFloat appends a finite double: as an integer if it is one of at most 64
-// bits, and otherwise in the text of RFC 8785.
+// AppendFloat appends a finite double. It is written as an integer if it is an
+// integer of at most 64 bits, and otherwise in the form of RFC 8785.
 func AppendFloat(dst []byte, f float64) []byte {
 	if f == math.Trunc(f) && f >= -(1<<63) && f < 1<<64 {
 		if f == 0 {
-			return append(dst, '0') // also for -0
+			return append(dst, '0') // -0 is written as 0, too
 		}
 		return strconv.AppendFloat(dst, f, 'f', 0, 64)
 	}

@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// string scans a string and returns its value, which stays valid.
+// string scans a string and returns its value, which stays valid during the
+// scan.
 func (s *scanner) string() (value []byte, ok bool) {
 	start := s.pos + 1
 	for i := start; i < len(s.text); i++ {

@@ -22,11 +22,11 @@ type Manifest struct {
 	Defs  map[string]json.RawMessage
 	Extra map[string]json.RawMessage
 
-	size int // of the parsed text
+	size int // size of the parsed text
 }
 
-// Size returns the size in bytes of the text that the manifest was parsed from;
-// 0 if it was not parsed.
+// Size returns the size in bytes of the text from which the manifest was
+// parsed; 0 if it was not parsed.
 func (m *Manifest) Size() int { return m.size }
 
 // EntityType describes one entity type. Its index in Manifest.EntityTypes is
@@ -46,28 +46,29 @@ type EntityType struct {
 	SnapshotEvery   int           // events between snapshots; 0 leaves it to the node
 	PassivateAfter  time.Duration // idle time; 0 leaves it to the node
 	AlwaysOn        bool          // start the entities again after a fail-over
-	EarlierAlwaysOn bool          // AlwaysOn is spelled as in modules of earlier releases
+	EarlierAlwaysOn bool          // the manifest uses the name of AlwaysOn from earlier releases
 	RetainSnapshots int           // number per entity; 0 leaves it to the node
 	RetainEvents    Retention     // default RetainAll
 	RecordPrincipal bool          // store the caller of a command with its record
 	Singleton       bool          // one entity, SingletonID, that is always in memory
 	ShardKey        ShardKey      // which entities share a shard; zero for no key
 
-	// Sends lists the types that entities of this type may send to, AcceptsFrom
-	// the types whose messages they accept, as abi.MatchesType reads them. Nil
-	// allows any type. Neither restricts what an entity sends to itself.
+	// Sends lists the types to which entities of this type may send, and
+	// AcceptsFrom the types whose messages they accept. Both are patterns for
+	// abi.MatchesType; nil allows any type. Neither restricts the messages that an
+	// entity sends to itself.
 	Sends       []string
 	AcceptsFrom []string
 
-	// State is the schema of the state. StateVersion is a number that changes
-	// with the form of the state; 0 means none. Unchecked makes nodes pass
-	// payloads to the guest even if they do not match the schemas of commands
-	// and queries.
+	// State is the schema of the state. StateVersion is a number that changes with
+	// the format of the state; 0 means no version. If Unchecked is set, nodes pass
+	// payloads to the guest even if they do not match the schemas of commands and
+	// queries.
 	State        json.RawMessage
 	StateVersion int
 	Unchecked    bool
-	// ReadsStates lists the earlier versions of its states that a type can
-	// read; see StateEvent.
+	// ReadsStates lists the earlier state versions that the type can read; see
+	// StateEvent.
 	ReadsStates []StateForm
 
 	Extra map[string]json.RawMessage
@@ -82,8 +83,9 @@ type ShardKey struct {
 }
 
 // Retention determines which events of an entity are kept when a snapshot is
-// taken: that many of the last events, or RetainAll or RetainSnapshots. Events
-// that the oldest retained snapshot needs are always kept.
+// taken. It is the number of last events to keep, or RetainAll, or
+// RetainSnapshots. Events that the oldest retained snapshot needs are always
+// kept.
 type Retention int64
 
 // Retentions that are not a number of events.
@@ -109,8 +111,8 @@ const SingletonID = "singleton"
 type Named struct {
 	Name     string
 	Internal bool
-	// Schema is the schema of the payload, Reply that of the reply; nil allows
-	// anything. CheckSchemas checks whether they are valid schemas.
+	// Schema is the schema of the payload, and Reply is the schema of the reply;
+	// nil allows anything. CheckSchemas checks whether they are valid schemas.
 	Schema json.RawMessage
 	Reply  json.RawMessage
 	// Rejections lists the codes with which the command is rejected, for client
@@ -121,8 +123,8 @@ type Named struct {
 }
 
 // EventType is a type of event. Schema is the schema of its payload; nil allows
-// anything. UpcastTo is the current event type that the module upcasts it to;
-// empty if the event needs no upcast.
+// anything. UpcastTo is the current event type to which the module upcasts the
+// event; empty if the event needs no upcast.
 type EventType struct {
 	Type     string
 	UpcastTo string
@@ -131,7 +133,8 @@ type EventType struct {
 }
 
 // SameState reports whether two modules declare the same version of the state
-// of an event-sourced type. No version is never the same.
+// of an event-sourced type. It returns false if either of them declares no
+// version.
 func SameState(a, b *Manifest, entityType string) bool {
 	one, _, ok := a.Type(entityType)
 	two, _, other := b.Type(entityType)
@@ -147,8 +150,9 @@ const (
 	DurableState Kind = "durable-state"
 	// Transient state is not stored: it is lost when the entity leaves memory.
 	Transient Kind = "transient"
-	// Workflow is EventSourced, for runs of code that waits. It has no
-	// snapshots, and a module that fails on an open run cannot be activated.
+	// Workflow is like EventSourced, for runs of code that can wait. A workflow
+	// type has no snapshots, and a module that fails on an open run cannot be
+	// activated.
 	Workflow Kind = "workflow"
 )
 
@@ -168,7 +172,7 @@ const (
 const (
 	MaxEntityTypes   = 64
 	MaxNames         = 256 // commands, queries or events of one type
-	MaxNameBytes     = 128 // of the module's name
+	MaxNameBytes     = 128 // size of the module's name
 	MaxVersionBytes  = 64
 	MaxSnapshotEvery = 1_000_000
 	MaxPassivate     = 30 * 24 * time.Hour
@@ -180,7 +184,7 @@ const (
 	MaxReadsStates     = 64
 
 	MaxDefs         = 256    // schemas in $defs
-	MaxSchemaWeight = 32_768 // of all schemas of a module, as schema.Weight counts
+	MaxSchemaWeight = 32_768 // total weight of a module's schemas, see schema.Schema.Weight
 )
 
 // Type returns the entity type of that name and its index.

@@ -42,7 +42,8 @@ func TestRoundTripKeepsUnknownMembers(t *testing.T) {
 }
 
 // TestEarlierNameOfAlwaysOn: stored modules of earlier releases call the member
-// rememberEntities. It is read with its meaning, and kept as it is.
+// rememberEntities. It is read with the same meaning, and is written again
+// under the earlier name.
 func TestEarlierNameOfAlwaysOn(t *testing.T) {
 	for member, want := range map[string]struct{ on, earlier bool }{
 		``: {}, `,"alwaysOn":true`: {on: true}, `,"rememberEntities":true`: {on: true, earlier: true},

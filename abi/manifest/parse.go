@@ -100,7 +100,7 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 }
 
 // Names of the member that makes a type's entities always-on. Modules that were
-// built for earlier releases have the second one, and are stored with it.
+// built for earlier releases use the second name, and are stored with it.
 const (
 	alwaysOnName       = "alwaysOn"
 	storedAlwaysOnName = "rememberEntities"
@@ -118,7 +118,7 @@ func (r *reader) alwaysOn(t *EntityType) {
 	r.read(storedAlwaysOnName, &t.AlwaysOn, optional)
 }
 
-// alwaysOnName returns the name by which the manifest has the member.
+// alwaysOnName returns the name that the manifest uses for the member.
 func (t *EntityType) alwaysOnName() string {
 	if t.EarlierAlwaysOn {
 		return storedAlwaysOnName

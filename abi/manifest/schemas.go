@@ -24,9 +24,9 @@ func (r *reader) defs(target *map[string]json.RawMessage) {
 	*target = members
 }
 
-// schema removes a schema from an object unchecked, because modules that an
-// earlier release stored may have anything there. It returns nil if it is
-// missing.
+// schema removes a schema from an object. It does not check the schema, because
+// modules stored by an earlier release may have any value there. It returns nil
+// if there is no schema.
 func (r *reader) schema(name string) json.RawMessage {
 	text := r.members[name]
 	delete(r.members, name)
@@ -92,7 +92,7 @@ func schemaPath(path, below string) string {
 }
 
 // schemas calls each for every schema of the manifest's types, until a call
-// fails. checked means that nodes check payloads against it.
+// fails. checked means that nodes check payloads against the schema.
 func (m *Manifest) schemas(each func(path string, t *EntityType, text json.RawMessage, checked bool) error) error {
 	for i := range m.EntityTypes {
 		t := &m.EntityTypes[i]

@@ -76,8 +76,8 @@ func (s *States) Event() string {
 // Migrates reports whether the type reads other versions than its own.
 func (s *States) Migrates() bool { return len(s.reads) > 0 }
 
-// Check returns an *UnreadStateError if the type does not read states of a
-// version. Version 0 is the type's own.
+// Check returns an *UnreadStateError if the type does not read states of the
+// given version. Version 0 stands for the type's own version.
 func (s *States) Check(version int) error {
 	if version == 0 || version == s.Version() || slices.Contains(s.reads, version) {
 		return nil
@@ -85,8 +85,8 @@ func (s *States) Check(version int) error {
 	return &UnreadStateError{version}
 }
 
-// InputVersion returns the version of a state that is passed to the guest; 0 for the
-// type's own version, which is not passed.
+// InputVersion returns the version to pass to the guest with a state. It
+// returns 0 for the type's own version, which is not passed.
 func (s *States) InputVersion(version int) uint64 {
 	if version == s.Version() {
 		return 0
@@ -142,8 +142,8 @@ func marshalStates(parent *writer, states []StateForm) []json.RawMessage {
 	return list
 }
 
-// validateStates checks which types may have the list, its length, and each
-// version, which may occur only once.
+// validateStates checks that the type may have the list, and checks its length
+// and each version, which may occur only once.
 func (t *EntityType) validateStates(path string) error {
 	if t.ReadsStates != nil && t.Kind == Transient {
 		return &Error{path, fmt.Sprintf("is for types that are stored, and the kind of this one is %q", Transient)}

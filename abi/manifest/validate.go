@@ -102,8 +102,8 @@ func (t *EntityType) validate(path string) error {
 	return t.ShardKey.validate(path + ".shardKey")
 }
 
-// validateWorkflow checks the members that a workflow type must not have: its
-// runs have no snapshots, and keep all their events.
+// validateWorkflow rejects members that a workflow type must not have, because
+// its runs have no snapshots and keep all their events.
 func (t *EntityType) validateWorkflow(path string) error {
 	for _, m := range []struct {
 		name string

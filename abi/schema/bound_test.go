@@ -33,8 +33,8 @@ func doubling(leaf string, depth int) string {
 
 func pattern1(text string) string { return fmt.Sprintf(`{"type":"string","pattern":%q}`, text) }
 
-// costly returns schemas and texts of about size bytes that cause the most work
-// of their kind.
+// costly returns schemas with texts of about size bytes. Each pair causes the
+// most work of its kind.
 func costly(size int) []struct{ name, schema, text string } {
 	long := `"` + strings.Repeat("a", size) + `"`
 	list := func(item string) string {
@@ -88,8 +88,8 @@ func costly(size int) []struct{ name, schema, text string } {
 }
 
 // BenchmarkStepsAtTheirBound measures the most expensive texts. The important
-// result is ns/step: a step must take at most 20 ns, so that the number of
-// steps limits the time.
+// result is ns/step: a step must take at most 20 ns, because the number of
+// steps is what limits the time of a check.
 func BenchmarkStepsAtTheirBound(b *testing.B) {
 	for _, c := range costly(1<<20 - 64) {
 		b.Run(c.name, func(b *testing.B) {
@@ -131,16 +131,16 @@ func TestStepsBoundEveryCheck(t *testing.T) {
 	}
 }
 
-// TestUnknownMembersCostAtMostTheirText checks that violations after
-// MaxViolations are not searched for, and that a name is compared with at most
-// 64 others.
+// TestUnknownMembersCostAtMostTheirText checks that the search for violations
+// ends at MaxViolations, and that a name is compared with at most 64 other
+// names.
 func TestUnknownMembersCostAtMostTheirText(t *testing.T) {
 	for _, c := range costly(1 << 20) {
 		if c.name != "unknown members" && c.name != "enum of strings" {
 			continue
 		}
-		// The first violation is at the start, so only a short part is read
-		// twice.
+		// The first violation is at the start of the text, so only a short part is
+		// read twice.
 		violations, steps, err := mustCompile(t, c.schema).CheckWith([]byte(c.text), Options{})
 		most := MaxViolations * (reportSteps + 1024 + comparedMost*nearestMost*nearestMost/cellsPerStep)
 		if err != nil || len(violations) != MaxViolations || steps > most {
@@ -193,7 +193,8 @@ func TestPauseIsCalledRegularly(t *testing.T) {
 	}
 }
 
-// TestPatternsMatchStandardLibrary uses random expressions and texts.
+// TestPatternsMatchStandardLibrary compares the matcher with the standard
+// library's for random expressions and texts.
 func TestPatternsMatchStandardLibrary(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	atoms := []string{"a", "b", "é", ".", "[a-c]", "[^a]", `\d`, `\w`, `\b`, `\B`, "^", "$", `\pL`, "(?i:K)", "(?s:.)", "(?m:^)", "(?m:$)", `\A`, `\z`, "ab", "", "a{2,3}", "(?:a|ab)", "x?"}

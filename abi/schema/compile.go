@@ -11,10 +11,10 @@ import (
 // times is one node.
 type compiler struct {
 	doc      *doc
-	nodes    map[string]*node // by place
+	nodes    map[string]*node // compiled nodes, by place
 	order    []*node
 	patterns int
-	weight   int // so far
+	weight   int // total weight so far
 	// describes allows keywords that are not checked, for schemas that only
 	// describe values.
 	describes bool
@@ -32,8 +32,8 @@ func (c *compiler) compile(p place, v any) (*Schema, error) {
 	return &Schema{root, c.weight + len(c.order)}, nil
 }
 
-// foreign lists keywords that change the meaning of others, or refer outside of
-// the document.
+// foreign lists keywords that change the meaning of other keywords, or that
+// refer outside of the document.
 var foreign = []string{"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$vocabulary"}
 
 // unchecked lists keywords that cannot be checked in one pass, or not in
@@ -68,7 +68,7 @@ func (c *compiler) schema(p place, v any) (*node, error) {
 	return nil, p.fault("is neither an object nor true or false")
 }
 
-// below compiles a schema inside a schema.
+// below compiles a subschema.
 func (c *compiler) below(p place, v any) (*node, error) {
 	p.depth++
 	return c.schema(p, v)
@@ -393,8 +393,9 @@ func (c *compiler) each(p place, m map[string]any, name string) (map[string]*nod
 	return out, nil
 }
 
-// acyclic rejects a schema that is applied to the same value as part of its own
-// check, because such a check would never end.
+// acyclic rejects a schema that applies itself, directly or through other
+// schemas, to the value that is being checked, because such a check would never
+// end.
 func (c *compiler) acyclic() error {
 	const under, done = 1, 2
 	state := map[*node]int{}

@@ -20,11 +20,11 @@ var sharedDefs = place{text: defsName, key: "module", shared: true}
 // doc is an uncompiled schema, with the module's $defs merged into its own.
 type doc struct {
 	root any
-	defs map[string]any // the module's
+	defs map[string]any // the module's $defs
 }
 
-// document parses a schema. If its own $defs and the module's have a name in
-// common, that is a fault, because the name would be ambiguous.
+// document parses a schema. It returns an error if the schema's own $defs and
+// the module's have a name in common, because the name would be ambiguous.
 func document(text []byte, defs map[string]json.RawMessage) (*doc, error) {
 	root, err := read(text)
 	if err != nil {
@@ -101,7 +101,7 @@ func step(at any, token string) (any, bool) {
 
 // place is the place of an item in a schema.
 type place struct {
-	text   string // as errors show it
+	text   string // the path as errors show it
 	key    string // unique for each place
 	depth  int    // nesting of schemas
 	shared bool   // in the module's $defs
@@ -145,7 +145,7 @@ func memberText(name string) string {
 	return name
 }
 
-// quotedMost limits how much of a name is shown.
+// quotedMost limits how many bytes of a name are shown.
 const quotedMost = 64
 
 // quoteName returns a name as error texts show it, truncated if it is long.

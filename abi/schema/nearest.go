@@ -10,12 +10,13 @@ import (
 // nearestMost limits the length of a name for which similar names are searched.
 const nearestMost = 64
 
-// comparedMost limits the number of names that are compared letter by letter.
+// comparedMost limits the number of names whose edit distance is computed.
 const comparedMost = 64
 
-// Nearest returns the name that was probably meant by name: one within a small
-// edit distance, and the first in order among equally near ones. found is false
-// if there is none. It compares at most 64 names, those of similar length.
+// Nearest returns the known name that the caller probably meant: the name with
+// the smallest edit distance, if that distance is small, and the first in order
+// among equally near names. It returns false if there is none. It compares at
+// most 64 names, and only names of similar length.
 func Nearest(name string, names iter.Seq[string]) (string, bool) {
 	found, _ := nearest(name, names, math.MaxInt)
 	return found, found != ""
@@ -24,8 +25,8 @@ func Nearest(name string, names iter.Seq[string]) (string, bool) {
 // cellsPerStep is how many pairs of letters are compared per step.
 const cellsPerStep = 4
 
-// nearest is Nearest with at most most steps. It returns an empty name if none
-// is near, and the steps it has taken.
+// nearest is like Nearest, but takes at most most steps. It returns the name,
+// or an empty one if none is near, and the number of steps taken.
 func nearest(name string, names iter.Seq[string], most int) (nearest string, steps int) {
 	if name == "" || len(name) > nearestMost || !utf8.ValidString(name) {
 		return "", 0

@@ -8,8 +8,8 @@ import (
 )
 
 // number is a JSON number. It is exact if its digits, without leading and
-// trailing zeros, are an integer below 2^64, which holds for all integers and
-// doubles that modules receive. Any other number is a float64.
+// trailing zeros, form an integer below 2^64. That is true of all integers and
+// doubles that modules receive. Any other number is stored as a float64.
 type number struct {
 	float    float64
 	negative bool
@@ -36,7 +36,7 @@ func parseNumber(text []byte) (n number) {
 			scale--
 		}
 		if zeros++; c == '0' {
-			continue // it counts only if another digit follows
+			continue // a zero counts only if another digit follows it
 		}
 		for ; zeros > 0 && n.decimal; zeros-- {
 			digit := uint64(0)
@@ -62,7 +62,7 @@ func parseNumber(text []byte) (n number) {
 		}
 		return n
 	}
-	n.float, _ = strconv.ParseFloat(string(text), 64) // infinite beyond the range
+	n.float, _ = strconv.ParseFloat(string(text), 64) // infinite if the number is beyond the range
 	return n
 }
 

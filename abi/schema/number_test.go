@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestNumbersAreComparedExactly checks that bounds and multiples are decided as
-// exact fractions decide them, for 64-bit integers and for decimals of up to 19
-// digits, in any notation.
+// TestNumbersAreComparedExactly checks bounds and multiples against exact
+// fractions, for 64-bit integers and for decimals of up to 19 digits, in any
+// notation.
 func TestNumbersAreComparedExactly(t *testing.T) {
 	edges := []string{
 		"0", "-0", "0.0", "1", "-1", "5.0", "50e-1", "9007199254740991", "9007199254740992", "9007199254740993", "9007199254740992.5", "-9007199254740993",

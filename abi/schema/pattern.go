@@ -18,7 +18,7 @@ import (
 type pattern struct {
 	text     string
 	code     *syntax.Prog
-	prefix   []byte // of every match; empty if there is no common one
+	prefix   []byte // prefix of every match; empty if there is no common prefix
 	anchored bool   // a match can begin only at the start of the text
 	assists  bool   // there are assertions such as ^, $ and \b
 }
@@ -44,7 +44,7 @@ func compilePattern(text string) (p *pattern, tooLong bool, err error) {
 
 // machine is the memory of one match.
 type machine struct {
-	marks [MaxPatternCode]uint32 // the round in which an instruction was last visited
+	marks [MaxPatternCode]uint32 // round in which each instruction was last visited
 	round uint32
 	reach [MaxPatternCode]uint16 // instructions that consume the next character
 	next  [MaxPatternCode]uint16 // their successors

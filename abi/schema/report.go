@@ -15,14 +15,15 @@ type report struct {
 }
 
 type segment struct {
-	name string // of a member; empty for an item
+	name string // name of a member; empty for an item
 	item int
-	is   bool // it is an item
+	is   bool // the element is an item of a list
 }
 
-// explain walks the text again and collects its violations, with the steps that
-// the first walk left. It ends at MaxViolations or when the steps are used up,
-// because it is known already that the text does not match.
+// explain walks the text again and collects its violations, using the steps
+// that the first walk has left. It may end early, at MaxViolations or when the
+// steps are used up, because the first walk has already shown that the text
+// does not match.
 func (s *Schema) explain(w walker) ([]Violation, walker) {
 	if w.fault == tooLong {
 		return []Violation{{Text: faultTexts[w.fault]}}, w
@@ -79,7 +80,7 @@ func (r *report) add(field, text string) {
 // reportSteps is the cost of a violation's text, in steps.
 const reportSteps = 256
 
-// report reports a violation by the current value.
+// report reports that the current value violates the schema.
 func (w *walker) report(text string) {
 	if w.violations == nil || w.fault != noFault || !w.spend(reportSteps) {
 		return
@@ -117,7 +118,7 @@ func (w *walker) reportCount(format string, n int) {
 	}
 }
 
-// reportMember reports a violation by a member of the current object.
+// reportMember reports that a member of the current object violates the schema.
 func (w *walker) reportMember(name []byte, text string) {
 	if w.isReporting() {
 		w.push(string(name), 0)
@@ -216,9 +217,9 @@ func (w *walker) reportChoice(c *choice, given []byte) {
 	w.report(text)
 }
 
-// reportNone reports that none of several schemas matches. It reports the
-// violations of the schema with the fewest, among the schemas for the type of
-// the value.
+// reportNone reports that none of several schemas matches. Among the schemas
+// that accept the type of the value, it reports the violations of the schema
+// that has the fewest.
 func (w *walker) reportNone(list []*node, start int) {
 	if !w.isReporting() {
 		return
@@ -235,14 +236,14 @@ func (w *walker) reportNone(list []*node, start int) {
 		w.value(each)
 		found := w.violations.violations
 		outer.compares, w.violations = w.violations.compares, outer
-		if w.fault == enough { // for this alternative
+		if w.fault == enough { // MaxViolations reached for this alternative
 			w.fault, w.depth = noFault, depth
 		}
 		if w.fault != noFault {
 			return
 		}
 		if len(found) == 0 || found[0].Field == here {
-			continue // it accepts another type
+			continue // the schema accepts a different type
 		}
 		same = best != nil && len(found) == len(best)
 		if best == nil || len(found) < len(best) {

@@ -13,7 +13,7 @@ const (
 	noFault fault = iota
 	notJSON
 	tooDeep
-	tooLong // needs too many steps
+	tooLong // the check needs too many steps
 	// enough means that the maximum number of violations has been found.
 	enough
 	interrupted
@@ -42,9 +42,9 @@ var faultTexts = [...]string{
 // result must not depend on the speed or the load of a node.
 //
 // The first walk only decides whether the text matches, and ends at the first
-// mismatch. Only then explain makes a second walk with the remaining steps, in
-// which told is set: it continues after each mismatch and collects violations,
-// whose paths and texts need memory and time.
+// mismatch. Only if it does not match, explain makes a second walk with the
+// remaining steps, in which violations is set. That walk continues after each
+// mismatch and collects violations, whose paths and texts need memory and time.
 type walker struct {
 	text  []byte
 	pos   int
@@ -87,7 +87,7 @@ func (w *walker) spend(steps int) bool {
 	return true
 }
 
-// whole checks that the text is a single matching value.
+// whole checks that the text is a single value that matches.
 func (w *walker) whole(n *node) bool {
 	if !utf8.Valid(w.text) {
 		return w.stop(notJSON)
@@ -116,7 +116,7 @@ func (w *walker) space() {
 	}
 }
 
-// peek returns the next byte; 0 at the end.
+// peek returns the next byte, or 0 at the end.
 func (w *walker) peek() byte {
 	if w.pos < len(w.text) {
 		return w.text[w.pos]
@@ -294,7 +294,7 @@ func unescape(raw []byte) []byte {
 	return out
 }
 
-// word reads true, false or null.
+// word reads one of the literals true, false and null.
 func (w *walker) word() bool {
 	for _, word := range [...]string{"true", "false", "null"} {
 		if len(w.text)-w.pos >= len(word) && string(w.text[w.pos:w.pos+len(word)]) == word {

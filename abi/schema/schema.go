@@ -12,7 +12,7 @@ const (
 	MaxMembers      = 256   // members that one schema names
 	MaxEnum         = 1024  // values of one enum
 	MaxPatterns     = 64    // patterns of one schema
-	MaxPatternBytes = 256   // of one pattern
+	MaxPatternBytes = 256   // length of one pattern
 	MaxPatternCode  = 2_000 // instructions of a compiled pattern
 )
 
@@ -24,12 +24,12 @@ const (
 	// MaxViolations is how many violations of a text are reported.
 	MaxViolations = 16
 
-	// A check may need leastSteps, and stepsPerByte more for each byte of the
-	// text. The number of steps depends only on the schema and the text, so
-	// every node gives the same answer. One step lasts at most about 20 ns: it
-	// pays for a value or a member, for 16 skipped bytes, or for two
-	// instructions of a pattern. Slower work costs more steps;
-	// BenchmarkStepsAtTheirBound measures it.
+	// A check may take leastSteps, plus stepsPerByte for each byte of the text.
+	// The number of steps depends only on the schema and the text, so every node
+	// gives the same answer. One step lasts at most about 20 ns: it pays for a
+	// value or a member, for 16 skipped bytes, or for two instructions of a
+	// pattern. Slower work costs more steps; BenchmarkStepsAtTheirBound measures
+	// it.
 	leastSteps   = 100_000
 	stepsPerByte = 4
 
@@ -87,13 +87,13 @@ func Compile(text []byte, defs map[string]json.RawMessage) (*Schema, error) {
 	return compile(text, defs, false)
 }
 
-// Inspect is Compile for a schema that only describes: it may have keywords
-// that nodes do not check, and a check with it ignores them.
+// Inspect is like Compile, but for a schema that only describes values: it may
+// have keywords that nodes do not check, and a check with it ignores them.
 func Inspect(text []byte, defs map[string]json.RawMessage) (*Schema, error) {
 	return compile(text, defs, true)
 }
 
-// InspectShared is Inspect for one of the $defs of a module.
+// InspectShared is like Inspect, for one of the $defs of a module.
 func InspectShared(name string, defs map[string]json.RawMessage) (*Schema, error) {
 	doc, err := document([]byte("true"), defs)
 	if err != nil {
@@ -126,8 +126,8 @@ type Options struct {
 	Pause func() bool
 }
 
-// Check returns the violations of the text; none if it matches. A text that is
-// not JSON matches no schema. It does not allocate for a text that matches,
+// Check returns the violations of the text, or none if it matches. A text that
+// is not JSON matches no schema. It does not allocate for a text that matches,
 // unless names or strings have escapes.
 func (s *Schema) Check(text []byte) []Violation {
 	violations, _, _ := s.CheckWith(text, Options{})
@@ -170,15 +170,15 @@ const (
 // node is a compiled schema.
 type node struct {
 	at    place // its place in the schema
-	never bool  // the schema false
+	never bool  // this is the schema false, which no value matches
 
-	kinds  kinds // 0 means all
+	kinds  kinds // accepted types of values; 0 means all
 	choice *choice
 	number *numberRule
 	text   *textRule
 	object *objectRule
 	array  *arrayRule
-	format format // of an integer
+	format format // format of an integer
 
 	// Schemas that are applied to the same value: each of them walks the value
 	// again.
@@ -188,7 +188,8 @@ type node struct {
 	then, other   *node
 }
 
-// repeats reports whether the same value is walked more than once.
+// repeats reports whether checking against n walks the same value more than
+// once.
 func (n *node) repeats() bool {
 	return len(n.all) > 0 || len(n.any) > 0 || len(n.one) > 0 || n.not != nil || n.when != nil
 }
@@ -206,14 +207,14 @@ const (
 type choice struct {
 	text    map[string]struct{}
 	numbers []number
-	kinds   kinds   // of null, true and false
+	kinds   kinds   // which of null, true and false are allowed
 	truth   [2]bool // false, true
 	names   []string
 }
 
 type numberRule struct {
 	least, most  *number
-	above, below *number // exclusive
+	above, below *number // exclusive bounds
 	multipleOf   *number
 }
 
@@ -245,7 +246,7 @@ type objectRule struct {
 type member struct {
 	name   string
 	node   *node // nil allows all
-	listed bool  // in properties
+	listed bool  // listed in properties
 }
 
 type patternMember struct {
@@ -266,7 +267,7 @@ type memberSet [MaxMembers / 64]uint64
 func (b *memberSet) set(i int)      { b[i/64] |= 1 << (i % 64) }
 func (b *memberSet) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
 
-// lacks reports whether b lacks a member of want.
+// lacks reports whether a member of want is not in b.
 func (b *memberSet) lacks(want *memberSet) bool {
 	for i := range b {
 		if want[i]&^b[i] != 0 {
@@ -276,8 +277,8 @@ func (b *memberSet) lacks(want *memberSet) bool {
 	return false
 }
 
-// find returns the index of a member; -1 for an unknown one. next is its
-// probable index, because sorted texts have members in order.
+// find returns the index of a member, or -1 if it is unknown. next is the
+// probable index, because the members of sorted texts arrive in order.
 func (o *objectRule) find(name []byte, next int) int {
 	if next < len(o.members) && o.members[next].name == string(name) {
 		return next

@@ -194,7 +194,7 @@ func (w *walker) textRules(n *node, text []byte) bool {
 	return true
 }
 
-// hasNumber reports whether a number is one of the allowed ones.
+// hasNumber reports whether a number is one of the allowed values.
 func (c *choice) hasNumber(v *number) bool {
 	for i := range c.numbers {
 		if v.equal(&c.numbers[i]) {

@@ -121,8 +121,8 @@ func (w *walker) checkName(n *node, name []byte, at int) bool {
 	return fits
 }
 
-// dependents checks the requirements of the present members. The object begins at
-// start.
+// dependents checks the requirements that follow from the members that are
+// present. The object begins at start.
 func (w *walker) dependents(r *objectRule, seen *memberSet, start int) bool {
 	fits := true
 	for i := range r.dependent {

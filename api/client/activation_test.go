@@ -42,7 +42,7 @@ func TestAwaitActivationOnLaggingNode(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		changes []*modulev1.ActivationChange // newest first
-		want    uint64                       // revision; 0: it was not activated
+		want    uint64                       // revision of the activation; 0 if there was none
 	}{
 		{"activated", []*modulev1.ActivationChange{{Revision: 5, Kind: activate, Digest: "new"}, first}, 5},
 		{"activated, and another serves a part", []*modulev1.ActivationChange{{Revision: 6, Kind: canary, Digest: "other"}, {Revision: 5, Kind: activate, Digest: "new"}, first}, 5},

@@ -39,13 +39,13 @@ func (e *forgetful) Send(_ context.Context, r *connect.Request[entityv1.SendRequ
 	return nil, connect.NewError(connect.CodeAborted, nil)
 }
 
-// TestRetriesReportTheirAge checks that only attempts that may have taken effect
-// count, including an earlier one of the caller. A node that has forgotten the
-// command is not asked again.
+// TestRetriesReportTheirAge checks that a retry reports the age of the first
+// attempt that may have taken effect, which may be an earlier attempt of the
+// caller. If a node has forgotten the command, the client does not retry.
 func TestRetriesReportTheirAge(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		tried time.Duration // how long ago
+		tried time.Duration // how long ago the caller first tried
 		least [3]uint64
 	}{
 		{"the client's own", 0, [3]uint64{0, 0, 1}},

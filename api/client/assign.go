@@ -50,7 +50,7 @@ func (s *Stream) reasonToEnd() error {
 	return s.fatal
 }
 
-// learn fetches the shards before the first command leaves, because they
+// learn fetches the shards before the first command is sent, because they
 // determine the route of each command. If the cluster does not report its
 // shards, one route carries everything. It returns false if the stream ends
 // first.
@@ -153,8 +153,8 @@ func (s *Stream) key(entityType string) (ShardKey, bool) {
 	return key, true
 }
 
-// refresh asks for the leaders if something has shown that they may have
-// changed, and removes routes to nodes that no longer lead them.
+// refresh asks for the leaders if there is a sign that they may have changed,
+// and removes routes to nodes that no longer lead their shards.
 func (s *Stream) refresh(ctx context.Context) {
 	s.c.freshen(ctx)
 	known := s.c.learner.known.Load()
@@ -192,8 +192,8 @@ func (s *Stream) ranAt(p *pending, w *nodeStream, nodeID string) bool {
 	return true
 }
 
-// assign gives every waiting route to a node, and fails the commands that have
-// waited too long. It returns the time of the next check.
+// assign assigns every waiting route to a node, and fails the commands that
+// have waited too long. It returns the time of the next check.
 func (s *Stream) assign(ctx context.Context, now time.Time, streams *sync.WaitGroup) time.Duration {
 	s.expire(now, nil)
 	wait := idleCheck
@@ -223,7 +223,7 @@ func (s *Stream) assign(ctx context.Context, now time.Time, streams *sync.WaitGr
 	return wait
 }
 
-// broke returns the commands of a connection that ended to their routes.
+// broke gives the commands of a connection that ended back to their routes.
 func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 	if isFatal(err) {
 		s.fail(clientError(err))
@@ -245,7 +245,8 @@ func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 		s.c.lostLeader(p.route.shard, w.n)
 		p.route.cameBack(p, clientError(err), now, &s.c.opts)
 	}
-	// A route without outstanding commands must not stay with a failed node.
+	// A route without outstanding commands must not stay assigned to a failed
+	// node.
 	for i := range s.routes {
 		if s.routes[i].stream == w {
 			s.routes[i].leave()
@@ -256,8 +257,8 @@ func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 	signal(s.wake)
 }
 
-// expire fails the commands that are not tried again. cause, if set, is why
-// nothing can be sent.
+// expire fails the commands that are not tried again. cause, if set, says why
+// no command can be sent.
 func (s *Stream) expire(now time.Time, cause error) {
 	s.drop(func(p *pending) (error, bool) {
 		if cause != nil {
@@ -284,7 +285,8 @@ func (s *Stream) abandon(err error) {
 	})
 }
 
-// drop fails the held commands for which which returns an error.
+// drop fails the held commands for which the function which returns true, with
+// the error that it returns.
 func (s *Stream) drop(which func(*pending) (error, bool)) {
 	type ended struct {
 		p    *pending

@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// BenchmarkStream sends items through client and server and back, with a number
-// of outstanding commands. The allocations include both sides and the fake
-// runtime, which copies each payload once.
+// BenchmarkStream sends commands through client and server and receives their
+// replies, with a fixed number of outstanding commands. The allocations include
+// both sides and the fake runtime, which copies each payload once.
 func BenchmarkStream(b *testing.B) {
 	for _, outstanding := range []int{1, 16, 64, 256, 1024} {
 		b.Run(fmt.Sprintf("outstanding=%d", outstanding), func(b *testing.B) {

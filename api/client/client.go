@@ -31,9 +31,9 @@ type Options struct {
 	// defaults 10 ms and 500 ms. The pause doubles from one to the other, and a
 	// random part is subtracted.
 	MinBackoff, MaxBackoff time.Duration
-	// GivenOnly restricts the client to the given addresses: it does not ask
-	// for the other nodes and their shards. Use it behind a load balancer, and
-	// for nodes that cannot be reached at the addresses that they advertise.
+	// GivenOnly restricts the client to the given addresses: it does not ask for
+	// the other nodes and their shards. Use it behind a load balancer, or if nodes
+	// cannot be reached at the addresses that they advertise.
 	GivenOnly bool
 	// TLS configures how nodes are verified and which certificate the client
 	// presents. If it is nil, https addresses are verified against the system's
@@ -41,8 +41,8 @@ type Options struct {
 	// https, and http is rejected. New copies it; its GetClientCertificate may
 	// reread a certificate.
 	TLS *tls.Config
-	// Token is sent with every call as its bearer token; empty sends none. It
-	// is sent over https, and over http only to this machine: see
+	// Token is sent with every call as its bearer token; empty sends none. It is
+	// sent over https; over http it is sent only to this machine, see
 	// InsecureToken.
 	Token string
 	// TokenSource returns the token of each request and replaces Token. It is
@@ -75,18 +75,18 @@ func (o Options) withDefaults() Options {
 const maxAnswerBytes = 4 << 20
 
 // Client calls the nodes of one cluster. The first node that answers determines
-// which cluster that is. A node of another cluster rejects the client's calls,
-// which are then sent to other nodes; if there are none, they fail with an
+// which cluster that is. A node of a different cluster rejects the client's
+// calls. They are then sent to other nodes or, if there are none, fail with an
 // *OtherClusterError. A Client is safe for concurrent use.
 type Client struct {
 	opts    Options
 	http    *http.Client
-	scheme  string                  // of the first address
+	scheme  string                  // scheme of the first address
 	mu      sync.Mutex              // guards changes to nodes
 	nodes   atomic.Pointer[[]*node] // the given nodes, then the discovered ones
-	at      atomic.Uint32           // index of the node that is called, modulo their number
+	at      atomic.Uint32           // index of the node that is called, modulo the number of nodes
 	learner learner
-	cluster atomic.Pointer[string] // the first that a node reported; never changes
+	cluster atomic.Pointer[string] // the first cluster id that a node reported; never changes
 }
 
 // node is one address and the services behind it.
@@ -146,7 +146,7 @@ func New(addrs []string, opts Options) (*Client, error) {
 func (c *Client) newNode(base string) *node {
 	n := &node{url: base}
 	doer := envelopeDoer{c, n}
-	// Answers arrive uncompressed: see the server.
+	// Do not ask for compressed answers: compressing costs both sides more time.
 	plain := connect.WithClientOptions(connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxAnswerBytes))
 	n.entities = entityv1connect.NewEntityServiceClient(doer, base, plain)
 	n.modules = modulev1connect.NewModuleServiceClient(doer, base, plain)
@@ -168,7 +168,7 @@ func (n *node) isAvoided() bool {
 }
 
 // memberURL returns the URL of an address that nodes advertise. It fails for a
-// node that the token must not be sent to.
+// node to which the token must not be sent.
 func (c *Client) memberURL(address string) (string, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return "", err
@@ -199,15 +199,15 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// current returns the node that calls are sent to.
+// current returns the node to which calls are sent.
 func (c *Client) current() (n *node, at uint32) {
 	at = c.at.Load()
 	nodes := *c.nodes.Load()
 	return nodes[at%uint32(len(nodes))], at
 }
 
-// next moves on from a node that did not answer, unless another call has done
-// so, and prefers a node that has not just failed.
+// next moves on from a node that did not answer, unless another call has
+// already done so. It prefers a node that has not just failed.
 func (c *Client) next(from uint32) {
 	nodes := *c.nodes.Load()
 	to := from + 1

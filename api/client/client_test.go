@@ -226,7 +226,7 @@ func TestReadEventsResumes(t *testing.T) {
 		t.Errorf("read up to %d", next-1)
 	}
 	for range c.ReadEvents(t.Context(), client.EventRange{EntityType: rpctest.Counter, EntityID: "a", Follow: true}) {
-		break // must leave nothing behind: see the watchers
+		break // must leave no subscription, which the check of the watchers shows
 	}
 	eventually(t, "the watch to end", func() bool { return w.Watchers(counter("a")) == 0 })
 	for _, err := range c.ReadEvents(t.Context(), client.EventRange{EntityType: "nothing", EntityID: "a"}) {

@@ -27,9 +27,9 @@ func (c *Client) Shards(ctx context.Context) ([]*clusterv1.Shard, error) {
 	})
 }
 
-// order is call for an order to the cluster. If a node reports that an order is
-// still running when the time is over, that is the answer and not a reason to
-// ask another node.
+// order is like call, for an operator's order to the cluster. If a node reports
+// that the order is still in progress when the time is over, order returns that
+// answer and does not ask another node.
 func order[Req, Res any](ctx context.Context, c *Client, req *Req,
 	do func(*node, context.Context, *connect.Request[Req]) (*connect.Response[Res], error)) (*Res, error) {
 	if _, ok := ctx.Deadline(); !ok {
@@ -85,9 +85,9 @@ func (c *Client) Resume(ctx context.Context, nodeID string) error {
 	return err
 }
 
-// Leave removes a node from the cluster for good. If the node is still a member
-// when the time is over, the error has the code deadline_exceeded and the order
-// remains in effect.
+// Leave permanently removes a node from the cluster. If the node is still a
+// member when the time is over, the error has the code deadline_exceeded and
+// the order remains in effect.
 func (c *Client) Leave(ctx context.Context, nodeID string) error {
 	_, err := order(ctx, c, &clusterv1.LeaveRequest{NodeId: nodeID},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
@@ -105,10 +105,10 @@ func (c *Client) Down(ctx context.Context, nodeID string) error {
 	return err
 }
 
-// FinalizeUpgrade raises the cluster version for good: to level, or to the highest
-// that the asked node supports if level is 0. A dry run changes nothing. The
-// response has the version that each member supports, and what prevents the
-// upgrade.
+// FinalizeUpgrade permanently raises the cluster version: to level, or to the
+// highest version that the asked node supports if level is 0. A dry run changes
+// nothing. The response has the version that each member supports, and the
+// reasons that prevent the upgrade.
 func (c *Client) FinalizeUpgrade(ctx context.Context, level uint32, dryRun bool) (*clusterv1.FinalizeUpgradeResponse, error) {
 	return order(ctx, c, &clusterv1.FinalizeUpgradeRequest{ClusterVersion: level, DryRun: dryRun},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.FinalizeUpgradeRequest]) (*connect.Response[clusterv1.FinalizeUpgradeResponse], error) {
@@ -127,7 +127,7 @@ func (c *Client) Initialize(ctx context.Context) (*clusterv1.InitializeResponse,
 		})
 }
 
-// SetPolicy changes those parts of the cluster's policy that the request sets,
+// SetPolicy changes the fields of the cluster's policy that the request sets,
 // and returns the policy once it is durable.
 func (c *Client) SetPolicy(ctx context.Context, change *clusterv1.SetPolicyRequest) (*clusterv1.Policy, error) {
 	res, err := order(ctx, c, change,

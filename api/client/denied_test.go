@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// A caller that may send but not read the cluster is served, and does not ask
-// for the leaders repeatedly.
+// A caller that may send commands but may not read the cluster is served, and
+// does not repeatedly ask for the leaders.
 func TestClientWithoutReadRightStopsAskingForLeaders(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()

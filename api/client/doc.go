@@ -5,6 +5,6 @@
 // call; if a node does not answer, the client calls the next one.
 //
 // It never interprets a payload: payloads are opaque bytes. A Client starts no
-// goroutine; a Stream owns one, and two for each node that it sends to, and
-// waits for them in Close.
+// goroutine. A Stream owns one goroutine, and two more for each node to which
+// it sends, and waits for them in Close.
 package client

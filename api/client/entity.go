@@ -23,12 +23,12 @@ type Command struct {
 	// which empty means null.
 	Data []byte
 	// ID is the command's id, its idempotency key; if it is empty, the client
-	// makes one. The same command sent again with the same ID has no second
+	// generates one. Sending the same command again with the same ID has no second
 	// effect.
 	ID string
 	// FirstTried is when the caller first sent the command with this ID, in an
 	// earlier call whose outcome it does not know; zero if there was none. An
-	// entity that may have forgotten that attempt then rejects this one with
+	// entity that may have forgotten that attempt then rejects this attempt with
 	// CodeAborted instead of running the command twice. The client itself keeps
 	// track of the attempts within a call.
 	FirstTried time.Time
@@ -39,7 +39,7 @@ type Command struct {
 // Reply is the outcome of a command, which is durable.
 type Reply struct {
 	Data       []byte
-	Sequence   uint64 // of the entity after the command
+	Sequence   uint64 // sequence of the entity after the command
 	EventCount int
 	Duplicate  bool   // this is the stored reply of an earlier command with this ID
 	NodeID     string // the node that answered
@@ -108,15 +108,15 @@ type Query struct {
 	EntityID   string
 	Name       string
 	Data       []byte
-	// Stale answers from the node's memory without confirming that it is the
-	// latest state.
+	// Stale makes the node answer from its memory without confirming that this is
+	// the latest state.
 	Stale bool
 }
 
 // Answer is the result of a query.
 type Answer struct {
 	Data     []byte
-	Sequence uint64 // of the entity, when the query ran
+	Sequence uint64 // sequence of the entity when the query ran
 	Fuel     uint64 // fuel that the query used
 }
 
@@ -184,8 +184,8 @@ func (c *Client) ListPage(ctx context.Context, req *entityv1.ListEntitiesRequest
 		})
 }
 
-// payload returns the bytes of an answer; a server may answer with json
-// although data was requested.
+// payload returns the bytes of an answer. A server may answer with the json
+// member although data was requested.
 func payload(data []byte, v *structpb.Value) []byte {
 	if v == nil {
 		return data

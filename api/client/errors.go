@@ -35,8 +35,8 @@ func (e *SequenceMismatchError) Error() string {
 	return fmt.Sprintf("the entity is at sequence %d", e.Actual)
 }
 
-// TruncatedError means that the requested events were truncated, because the entity
-// type retains no more. Asking again does not help.
+// TruncatedError means that the requested events were truncated, because the
+// entity type does not retain them. Retrying fails again.
 type TruncatedError struct {
 	First   uint64 // the entity's first retained event
 	Message string
@@ -44,14 +44,14 @@ type TruncatedError struct {
 
 func (e *TruncatedError) Error() string { return connect.CodeOutOfRange.String() + ": " + e.Message }
 
-// OtherClusterError means that the node at an address belongs to another
+// OtherClusterError means that the node at an address belongs to a different
 // cluster than the nodes that answered this client before. Either two clusters
-// share a DNS name, or the list of addresses is wrong, or the cluster was
-// bootstrapped again; then make a new Client.
+// share a DNS name, the list of addresses is wrong, or the cluster was
+// bootstrapped again. In the last case, make a new Client.
 type OtherClusterError struct {
 	Address         string // host:port
 	Cluster, Wanted string // ids of the node's and of the client's cluster
-	refused         bool   // the call named the cluster, so the node did nothing
+	refused         bool   // the call named its cluster, so the node rejected it without running it
 	all             bool   // no other address is left
 }
 
@@ -89,8 +89,8 @@ type Error struct {
 	other error // an *OtherClusterError or nil
 }
 
-// Unwrap returns the *OtherClusterError that ended the last attempt if an
-// earlier attempt makes the outcome unknown, and nil otherwise.
+// Unwrap returns the *OtherClusterError with which the last attempt ended, if
+// an earlier attempt makes the outcome unknown. Otherwise it returns nil.
 func (e *Error) Unwrap() error { return e.other }
 
 func (e *Error) Error() string { return e.Code.String() + ": " + e.Message }
@@ -129,19 +129,19 @@ func IsNotFound(err error) bool { return CodeOf(err) == connect.CodeNotFound }
 
 // HistoryLost reports whether a cursor belongs to a history that the cluster no
 // longer has, because a data directory was restored or a shard was recovered
-// without its newest events. Discard what you derived from the events and
-// subscribe without a cursor, because some of them no longer exist.
+// without its newest events. Discard all data derived from the events and
+// subscribe without a cursor, because some of the events no longer exist.
 func HistoryLost(err error) bool {
 	var failed *Error
 	return errors.As(err, &failed) && failed.Reason == "CURSOR_HISTORY_LOST"
 }
 
-// IsUnavailable reports whether no node could answer; nothing was done.
+// IsUnavailable reports whether no node could answer. The call had no effect.
 func IsUnavailable(err error) bool { return CodeOf(err) == connect.CodeUnavailable }
 
 // OutcomeUnknown reports whether the command may or may not have taken effect.
-// Sending it again with the same id and the time of the first attempt resolves
-// that. After CodeAborted only reading the entity can, because it has forgotten
+// To find out, send it again with the same id and the time of the first
+// attempt. After CodeAborted, read the entity instead, because it has forgotten
 // the id.
 func OutcomeUnknown(err error) bool {
 	if err == nil {
@@ -155,11 +155,11 @@ func OutcomeUnknown(err error) bool {
 }
 
 // settlesOutcome reports whether an answer with this code settles the outcome of every
-// attempt, and not only of the last. A node looks up a command id before it
-// decides, but it rejects a command for lack of capacity before that look-up. A
-// rejection by the handler does not settle earlier attempts: it is not written,
-// so an attempt that waits in a node that was frozen or partitioned is decided
-// again when it arrives.
+// attempt, not only of the last one. A node looks up a command id before it decides,
+// but it rejects a command for lack of capacity before that look-up. A rejection by
+// the handler does not settle earlier attempts, because it is not written. An earlier
+// attempt that waits in a node that was frozen or partitioned is decided again
+// when it arrives.
 func settlesOutcome(code connect.Code) bool {
 	switch code {
 	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeUnimplemented, connect.CodeAborted:
@@ -200,9 +200,9 @@ func fieldPath(path *validate.FieldPath) string {
 	return out.String()
 }
 
-// judge classifies the failure of an attempt. The RPC layer makes up codes for
-// network failures, and some of these look like definite outcomes, so only an
-// error that a node sent counts as one.
+// judge classifies the failure of an attempt. The RPC layer generates codes for
+// network failures, and some of these look like definite outcomes. Therefore
+// only an error that a node sent counts as a definite outcome.
 func judge(err error) attemptFailure {
 	if other := (*OtherClusterError)(nil); errors.As(err, &other) {
 		return attemptFailure{code: other.code(), message: other.Error(), retry: !other.all, carried: !other.refused}
@@ -240,7 +240,7 @@ func judge(err error) attemptFailure {
 // *SequenceMismatchError, *TruncatedError, *OtherClusterError or *Error.
 func FromConnect(err error) error { return clientError(err) }
 
-// clientError converts an error of the RPC layer to one of this package.
+// clientError converts an error of the RPC layer to an error of this package.
 func clientError(err error) error {
 	if other := (*OtherClusterError)(nil); errors.As(err, &other) {
 		return other
@@ -287,7 +287,7 @@ func unknownOutcome(last error) error {
 	var rejected *RejectedError
 	var other *OtherClusterError
 	if CodeOf(last) == connect.CodeFailedPrecondition && !errors.As(last, &rejected) && !errors.As(last, &other) {
-		return last // sequences only grow: a mismatch stays a mismatch
+		return last // sequences only grow, so a mismatch remains a mismatch
 	}
 	e := &Error{Code: connect.CodeUnknown, Message: "an earlier attempt may have taken effect; the last attempt: " + last.Error()}
 	if errors.As(last, &other) {

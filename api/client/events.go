@@ -89,7 +89,8 @@ func (c *Client) ReadEvents(ctx context.Context, r EventRange) iter.Seq2[Event, 
 	}
 }
 
-// maxReadFailures is how often in a row a read without Follow may fail.
+// maxReadFailures limits how many times in a row a read without Follow may
+// fail.
 const maxReadFailures = 20
 
 // readOnce reads from one node until the stream ends. It returns the next event

@@ -29,7 +29,8 @@ func (c *Client) WatchCluster(ctx context.Context) iter.Seq2[*clusterv1.WatchClu
 const maxFollowFailures = 20
 
 // follow opens a stream at one node after another and passes the messages to
-// show. It ends if show or open wants no more, or if too many attempts fail.
+// show. It ends when show or open asks it to, or when too many attempts have
+// failed.
 func follow[Res any](ctx context.Context, c *Client, open func(*node, context.Context) (*connect.ServerStreamForClient[Res], bool, error), show func(*Res) bool) error {
 	pause := newBackoff(c.opts)
 	for failures := 0; ; {
@@ -53,8 +54,8 @@ func follow[Res any](ctx context.Context, c *Client, open func(*node, context.Co
 	}
 }
 
-// followOnce shows the messages of one node. It returns whether any message
-// arrived, whether the caller wants more, and why the stream ended.
+// followOnce passes the messages of one node to show. It returns whether any
+// message arrived, whether the caller wants more, and why the stream ended.
 func followOnce[Res any](ctx context.Context, n *node, open func(*node, context.Context) (*connect.ServerStreamForClient[Res], bool, error), show func(*Res) bool) (came, wanted bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

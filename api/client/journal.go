@@ -10,10 +10,10 @@ import (
 	journalv1 "github.com/hostd/hostd/api/gen/hostd/journal/v1"
 )
 
-// Export writes an export of the whole cluster to w: everything that was
-// acknowledged before some moment during the call. If it returns an error, the
-// written bytes are not a valid file. It runs as long as ctx allows and is not
-// retried.
+// Export writes an export of the whole cluster to w. It contains everything
+// that was acknowledged before some point in time during the call. If it
+// returns an error, the written bytes are not a valid file. It runs as long as
+// ctx allows and is not retried.
 func (c *Client) Export(ctx context.Context, w io.Writer) error {
 	n, _ := c.current()
 	in, err := n.journal.Export(ctx, connect.NewRequest(&journalv1.ExportRequest{}))
@@ -60,9 +60,9 @@ func (c *Client) Import(ctx context.Context, r io.Reader) (Imported, error) {
 	return c.importFile(ctx, r, false)
 }
 
-// ImportWithSecurityRoles is Import including the roles that allow the verb
-// security, and their bindings: the author of the file may be bound to one.
-// Bindings to admin are still left out.
+// ImportWithSecurityRoles is like Import, but includes the roles that allow the
+// verb security and their bindings. Use it only if you trust the file, because
+// its author may be bound to such a role. Bindings to admin are still left out.
 func (c *Client) ImportWithSecurityRoles(ctx context.Context, r io.Reader) (Imported, error) {
 	return c.importFile(ctx, r, true)
 }

@@ -42,7 +42,7 @@ func (e *leaderless) Query(ctx context.Context, _ *connect.Request[entityv1.Quer
 	return nil, e.answer(ctx)
 }
 
-// deadline is a context whose deadline passes when passed is closed.
+// deadline is a context whose deadline passes when its channel is closed.
 type deadline struct {
 	context.Context
 	passed chan struct{}

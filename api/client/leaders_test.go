@@ -112,7 +112,7 @@ func TestCommandsGoToLeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if now := f.Node(3).Strays.Load(); now-before != 20 { // it leads no shard
+	if now := f.Node(3).Strays.Load(); now-before != 20 { // the node leads no shard
 		t.Errorf("%d of 20 went to the address", now-before)
 	}
 }
@@ -204,11 +204,12 @@ func TestSendOverDyingNodes(t *testing.T) {
 // once and in order while shards move between nodes or have no leader, and
 // while nodes die.
 //
-// Two exceptions are allowed. If a node rejected a command just before it
-// became the leader, a later command may have run: then the rejected one fails
-// and never runs, or has an unknown outcome if it was at a node that died
-// before. And a rejected command may run late if the node leads again, runs
-// later commands, and dies before it can answer.
+// Two exceptions are allowed. First, if a node rejects a command just before it
+// becomes the leader, a later command may run before the rejected one is
+// retried. The rejected command then fails and never runs, or its outcome is
+// unknown if it was sent to a node that died before. Second, a rejected command
+// may run late if the node leads again, runs later commands, and dies before it
+// can answer.
 func TestStreamOverMovingLeaders(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -40,14 +40,15 @@ func UploadSigned(ctx context.Context, c *Client, wasm, signature []byte, activa
 	return Uploaded{Digest: res.GetDigest(), EntityTypes: res.GetEntityTypes()}, nil
 }
 
-// UploadModule is Client.Upload with all options of the API, such as Force.
+// UploadModule is like Client.Upload, with all options of the API, such as
+// Force.
 func UploadModule(ctx context.Context, c *Client, req *modulev1.UploadRequest) (*modulev1.UploadResponse, error) {
 	res, err := call(ctx, c, c.slow(), req,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
 			return n.modules.Upload(ctx, r)
 		})
 	if err == nil && req.GetActivate() {
-		c.learner.stale.Store(true) // the module may bring a type that the topology lacks
+		c.learner.stale.Store(true) // the module may have a type that is not in the topology
 	}
 	return res, err
 }
@@ -72,7 +73,7 @@ func ModuleQuotas(ctx context.Context, c *Client) (*modulev1.GetQuotasResponse, 
 
 // Activate makes a module serve an entity type. It returns the revision of the
 // change once every live node serves it. If the type has truncated histories,
-// that includes the time of the compatibility check.
+// Activate also waits for the compatibility check.
 func (c *Client) Activate(ctx context.Context, entityType, digest string) (revision uint64, err error) {
 	return c.ActivateLimited(ctx, entityType, digest, nil)
 }
@@ -130,15 +131,15 @@ func activationRevision(ctx context.Context, c *Client, entityType, digest, abor
 			return b.GetRevision(), nil
 		}
 	}
-	// This node may not have caught up and still serve the previous module. The
-	// history is read from the current metadata.
+	// This node may lag and still serve the previous module. The history, however,
+	// is read from the current metadata.
 	changes, err := ModuleHistory(ctx, c, entityType)
 	if err != nil {
 		return 0, err
 	}
 	for _, change := range changes {
 		if kind := change.GetKind(); kind == modulev1.ActivationChange_KIND_CANARY || kind == modulev1.ActivationChange_KIND_ABORT {
-			continue // they concern a part of the type
+			continue // these changes affect only a part of the type's entities
 		}
 		if change.GetDigest() == digest {
 			return change.GetRevision(), nil
@@ -152,15 +153,15 @@ func activationRevision(ctx context.Context, c *Client, entityType, digest, abor
 	return 0, &Error{Code: connect.CodeFailedPrecondition, Message: text}
 }
 
-// ActivateModule is Client.Activate with all options of the API, such as Force.
-// It does not wait for the verification of the module: the response has its
-// state, and AwaitActivation waits.
+// ActivateModule is like Client.Activate, with all options of the API, such as
+// Force. It does not wait for the verification of the module: the response has
+// its state, and AwaitActivation waits for its end.
 func ActivateModule(ctx context.Context, c *Client, req *modulev1.ActivateRequest) (*modulev1.ActivateResponse, error) {
 	res, err := call(ctx, c, c.slow(), req,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
 			return n.modules.Activate(ctx, r)
 		})
-	c.learner.stale.Store(true) // the module may bring a type that the topology lacks
+	c.learner.stale.Store(true) // the module may have a type that is not in the topology
 	return res, err
 }
 
@@ -192,8 +193,8 @@ func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.Rol
 	return RollbackModule(ctx, c, &modulev1.RollbackRequest{EntityType: entityType})
 }
 
-// RollbackModule is Client.Rollback with all options of the API, such as Force;
-// a Revision of 0 is read from the cluster.
+// RollbackModule is like Client.Rollback, with all options of the API, such as
+// Force. If Revision is 0, it reads the current revision from the cluster.
 func RollbackModule(ctx context.Context, c *Client, req *modulev1.RollbackRequest) (*modulev1.RollbackResponse, error) {
 	if req.GetRevision() == 0 {
 		revision, err := servedUnder(ctx, c, req.GetEntityType())
@@ -242,14 +243,14 @@ func Rollout(ctx context.Context, c *Client, entityType string) (*modulev1.Rollo
 }
 
 // RolloutState returns the module that serves a part of an entity type, the
-// shadow module that also decides its commands, and whether the last rollout
+// shadow module that also processes its commands, and whether the last rollout
 // was aborted. It fails with connect.CodeNotFound if there is none of these.
 func RolloutState(ctx context.Context, c *Client, entityType string) (*modulev1.GetRolloutResponse, error) {
 	return rolloutState(ctx, c, &modulev1.GetRolloutRequest{EntityType: entityType})
 }
 
 func rolloutState(ctx context.Context, c *Client, req *modulev1.GetRolloutRequest) (*modulev1.GetRolloutResponse, error) {
-	if _, bounded := ctx.Deadline(); bounded { // it may be the deadline of a long wait
+	if _, bounded := ctx.Deadline(); bounded { // the context's deadline may be that of a long wait, so limit this call
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
 		defer cancel()
@@ -305,7 +306,7 @@ func (c *Client) module(ctx context.Context, req *modulev1.GetRequest) (*modulev
 		})
 }
 
-// maxModuleBytes limits a downloaded module; servers accept none above it.
+// maxModuleBytes limits a downloaded module; servers accept no larger module.
 const maxModuleBytes = 16 << 20
 
 // Download returns a module's bytes as they were uploaded.

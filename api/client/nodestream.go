@@ -26,14 +26,14 @@ const (
 type bidi = connect.BidiStreamForClient[wire.Message, wire.Message]
 
 // nodeStream is the part of a stream that sends to one node. Its run goroutine
-// connects when there is something to send, and a second goroutine receives
-// while there is a connection.
+// connects when there are commands to send, and a second goroutine receives
+// answers while there is a connection.
 type nodeStream struct {
 	s    *Stream
 	n    *node
-	wake chan struct{} // one slot: there is something to send, or to end
+	wake chan struct{} // one slot: there are commands to send, or the stream ends
 
-	// The stream's mutex guards these.
+	// The stream's mutex guards these fields.
 	list   pendingList // unanswered commands, in the order of arrival
 	unsent *pending    // the first of list that this connection has not sent
 }
@@ -107,7 +107,8 @@ func (w *nodeStream) connection(ctx context.Context) (answered bool, err error) 
 		case sendErr == nil:
 			conn.CloseRequest() // drained: the server ends its side
 		case !errors.Is(sendErr, io.EOF):
-			// The transport checks the context only once the request has ended.
+			// Close the request too, because the transport checks the context only
+			// once the request has ended.
 			cancel()
 			conn.CloseRequest()
 		} // } // else the server has ended the stream, and the receiver gets the reason
@@ -125,7 +126,7 @@ func (w *nodeStream) connection(ctx context.Context) (answered bool, err error) 
 }
 
 // transmit sends commands until the stream is drained, sending fails, ctx ends,
-// or the receiver ends; in the last case err is the receiver's.
+// or the receiver ends. In the last case, it returns the receiver's error.
 func (w *nodeStream) transmit(ctx context.Context, conn *bidi, received <-chan error) (ended bool, err error) {
 	var out wire.Message
 	signal(w.wake) // for commands queued before the connection existed

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// others is a fleet of a second cluster.
+// others returns the nodes of a second cluster.
 func others(t *testing.T, n int) *rpctest.Fleet {
 	t.Helper()
 	f := fleet(t, n)
@@ -26,9 +26,9 @@ func others(t *testing.T, n int) *rpctest.Fleet {
 	return f
 }
 
-// A client uses only the cluster that answered it first: it sends nothing to
-// another cluster and skips its nodes, and it reports the other cluster if no
-// other node is left.
+// A client uses only the cluster that answered it first. It sends nothing to
+// the nodes of a different cluster, and reports that cluster if no other node
+// is left.
 func TestClientUsesOnlyFirstCluster(t *testing.T) {
 	f, other := fleet(t, 1), others(t, 1)
 	for _, given := range []bool{false, true} {
@@ -90,8 +90,8 @@ func TestClientUsesOnlyFirstCluster(t *testing.T) {
 	}
 }
 
-// The commands of a stream are sent to no other cluster, and succeed if a node
-// of the cluster is left.
+// A stream sends commands only to its own cluster, and they succeed if a node
+// of that cluster is left.
 func TestStreamUsesOnlyFirstCluster(t *testing.T) {
 	f, other := fleet(t, 1), others(t, 1)
 	c, err := client.New([]string{f.Node(1).Addr, other.Node(1).Addr}, client.Options{MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond})

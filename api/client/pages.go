@@ -1,8 +1,8 @@
 package client
 
-// pages returns the items of all pages of a listing. ask returns the items of
-// the page with a token, which is empty for the first page, and the token of
-// the next page.
+// pages returns the items of all pages of a listing. ask takes the token of a
+// page, which is empty for the first one, and returns the page's items and the
+// token of the next page.
 func pages[T any](ask func(token string) (items []T, next string, err error)) (all []T, err error) {
 	for token := ""; ; {
 		items, next, err := ask(token)

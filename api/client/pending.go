@@ -11,12 +11,12 @@ type pending struct {
 	number     uint64 // increases in the order of Send
 	cmd        Command
 	route      *shardRoute
-	stream     *nodeStream // that has it; nil while it is held
+	stream     *nodeStream // node stream that has the command; nil while it is held
 	done       func(Reply, error)
-	carried    bool      // an earlier attempt was sent, which may have run it
-	sent       bool      // over the current connection
-	first      time.Time // time of the first attempt that may have run it
-	overtaken  bool      // a later command to its entity has its outcome
+	carried    bool      // an earlier attempt was sent, and may have run the command
+	sent       bool      // sent over the current connection
+	first      time.Time // time of the first attempt that may have run the command
+	overtaken  bool      // a later command to the same entity already has its outcome
 	failed     error     // why the last attempt failed
 	since      time.Time // when an attempt first failed
 	until      time.Time // the caller's deadline; zero if it has none

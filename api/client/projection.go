@@ -12,14 +12,15 @@ import (
 // defaultBatch is the default of a projection's MaxEvents.
 const defaultBatch = 256
 
-// Projection passes the events of a subscription to a function in batches: each
-// batch is whatever arrived while the previous one was applied. If Apply stores
-// the batch's cursor together with its results in one transaction, and the next
-// run starts with the stored cursor, then every event is applied exactly once.
+// Projection passes the events of a subscription to a function in batches. Each
+// batch contains the events that arrived while the previous batch was being
+// applied. If Apply stores the batch's cursor together with its results in one
+// transaction, and the next run starts with the stored cursor, then every event
+// is applied exactly once.
 type Projection struct {
 	Client       *Client
 	Subscription Subscription
-	MaxEvents    int // of a batch, default 256; as many are prefetched
+	MaxEvents    int // maximum size of a batch, default 256; the same number of events is prefetched
 	// Apply applies a batch. If it returns an error, Run ends with it.
 	Apply func(ctx context.Context, b Batch) error
 }
@@ -27,7 +28,7 @@ type Projection struct {
 // Batch is a list of events in order, with the cursor after the last one. Apply
 // may keep its slice.
 type Batch struct {
-	Events []Delivery // their Cursor is the batch's
+	Events []Delivery // the Cursor method of each returns the batch's cursor
 	Cursor string
 	// Lag is the time since the last event was recorded, as the difference
 	// between the local clock and the cluster's.
@@ -81,10 +82,10 @@ func (p *Projection) apply(ctx context.Context, q *batches) error {
 // batches holds the events that have arrived and are not applied.
 type batches struct {
 	most          int
-	changed, room chan struct{} // one slot each: wake the goroutine that takes, or puts
+	changed, room chan struct{} // one slot each: they wake the goroutine that takes batches, and the one that puts events
 
 	mu     sync.Mutex
-	at     cursor.Cursor // after the last of events
+	at     cursor.Cursor // cursor after the last of events
 	events []Delivery
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // lateEntities accepts the first attempt of a command and does not answer it,
-// like a frozen node; later attempts are rejected with the detail.
+// like a frozen node. It rejects later attempts with the detail.
 type lateEntities struct {
 	entityv1connect.UnimplementedEntityServiceHandler
 	detail   connect.ErrorDetail
@@ -30,8 +30,9 @@ func (e *lateEntities) Send(context.Context, *connect.Request[entityv1.SendReque
 	return nil, err
 }
 
-// A rejection does not settle an attempt that is still in transit, because the
-// attempt may be accepted by a later state. A sequence mismatch does settle it.
+// A rejection does not settle the outcome of an attempt that is still in
+// transit, because the handler may accept that attempt later, in a different
+// state. A sequence mismatch does settle the outcome.
 func TestRejectionLeavesEarlierAttemptUnknown(t *testing.T) {
 	rejection, err := connect.NewErrorDetail(&entityv1.Rejection{Code: "insufficient_funds"})
 	if err != nil {

@@ -19,8 +19,8 @@ func call[Req, Res any](ctx context.Context, c *Client, timeout time.Duration, r
 	return res, err
 }
 
-// callAbout is call for a call that goes to the leader of an entity's shard, if
-// that is known. It returns the node that answered.
+// callAbout is like call, for a call that goes to the leader of an entity's
+// shard if the leader is known. It also returns the node that answered.
 func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeout time.Duration, req *Req,
 	do func(*node, context.Context, *connect.Request[Req]) (*connect.Response[Res], error)) (*Res, *node, error) {
 	if _, ok := ctx.Deadline(); !ok {
@@ -49,7 +49,7 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 		}
 		reads := asked.Spec().IdempotencyLevel == connect.IdempotencyNoSideEffects
 		if reads {
-			f.carried = false // a read has no outcome to be unsure of
+			f.carried = false // a read has no effect, so its outcome cannot be unknown
 		}
 		if f.retry && ctx.Err() == nil {
 			carried = carried || f.carried
@@ -77,9 +77,9 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 
 // deadlineError returns the failure of a call whose deadline passed during an
 // attempt that followed a node's rejection. The rejection explains why the call
-// took so long, and for a call without effects it is the outcome. Otherwise the
-// last attempt may have taken effect, so the code must remain that of the
-// deadline.
+// took so long. For a call without effects, the rejection is the outcome. For
+// other calls, the last attempt may have taken effect, so the code must remain
+// deadline_exceeded.
 func deadlineError(refused, last error, reads bool) error {
 	var because *Error
 	if !errors.As(refused, &because) {
@@ -94,7 +94,8 @@ func deadlineError(refused, last error, reads bool) error {
 	return &e
 }
 
-// unsendable returns why a request cannot be sent to any node; nil if it can.
+// unsendable returns why a request cannot be sent to any node, or nil if it can
+// be sent.
 func unsendable(req any) error {
 	m, ok := req.(proto.Message)
 	if !ok {
@@ -140,8 +141,8 @@ func jitter(d time.Duration) time.Duration { return rand.N(d + 1) }
 
 func (b *backoff) reset() { b.next = b.least }
 
-// isFatal reports whether a stream cannot work, no matter how often it is
-// tried.
+// isFatal reports whether a stream can never work, no matter how often it is
+// retried.
 func isFatal(err error) bool {
 	var other *OtherClusterError
 	if errors.As(err, &other) {

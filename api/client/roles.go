@@ -21,13 +21,13 @@ func (c *Client) Roles(ctx context.Context) ([]*clusterv1.Role, error) {
 	return res.GetRoles(), err
 }
 
-// PutRole stores a role, replacing the one of that name, and returns its
+// PutRole stores a role, replacing any role of the same name, and returns its
 // revision. The role sets no quotas.
 func (c *Client) PutRole(ctx context.Context, name string, rules ...*clusterv1.RoleRule) (revision uint64, err error) {
 	return PutRoleWithQuotas(ctx, c, name, nil, rules...)
 }
 
-// PutRoleWithQuotas is Client.PutRole for a role that sets quotas for its
+// PutRoleWithQuotas is like Client.PutRole, for a role that sets quotas for its
 // subjects. A role may have quotas and no rules.
 func PutRoleWithQuotas(ctx context.Context, c *Client, name string, quotas *clusterv1.RoleQuotas, rules ...*clusterv1.RoleRule) (revision uint64, err error) {
 	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.PutRoleRequest{RoleName: name, Rules: rules, Quotas: quotas},
@@ -90,9 +90,9 @@ func (t Tokens) List(ctx context.Context) ([]*clusterv1.Token, error) {
 }
 
 // Create stores a token by its SHA-256 and binds its bearer, "token:NAME", to
-// roles. The cluster never sees the token itself, which the caller has made of
-// "hst_" and 256 random bits. A zero expires means that it never expires. It
-// returns the revision of the token.
+// roles. The cluster never sees the token itself, which the caller has
+// generated as "hst_" followed by 256 random bits. If expires is zero, the
+// token never expires. It returns the revision of the token.
 func (t Tokens) Create(ctx context.Context, name string, hash [sha256.Size]byte, expires time.Time, roles ...string) (revision uint64, err error) {
 	req := &clusterv1.CreateTokenRequest{TokenName: name, TokenSha256: hash[:], Roles: roles}
 	if !expires.IsZero() {
@@ -114,8 +114,8 @@ func (t Tokens) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// CanI returns the identity that the nodes see for the caller, and whether it
-// may make a call.
+// CanI returns the identity under which the nodes know the caller, and whether
+// that identity may make the given call.
 func (c *Client) CanI(ctx context.Context, about *clusterv1.CanIRequest) (*clusterv1.CanIResponse, error) {
 	return call(ctx, c, c.opts.Timeout, about,
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {

@@ -19,8 +19,8 @@ func (c *Client) PutSetting(ctx context.Context, key, value string) (revision ui
 	return res.GetRevision(), err
 }
 
-// Setting reads a setting from the answering node's copy. IsNotFound is true
-// for the error if it is not set.
+// Setting reads a setting from the answering node's copy. If the setting does
+// not exist, IsNotFound returns true for the error.
 func (c *Client) Setting(ctx context.Context, key string) (*clusterv1.Setting, error) {
 	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.GetSettingRequest{Key: key},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error) {
@@ -64,7 +64,7 @@ func allSettings(prefix string, ask func(*clusterv1.ListSettingsRequest) (*clust
 // WatchSettings yields the settings whose names begin with prefix and then
 // their changes, as long as ctx lasts. If a node fails, it continues at
 // another. Values that were replaced quickly may be left out, but the latest
-// never is. An error ends it.
+// value never is. An error ends it.
 func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*clusterv1.Setting, error] {
 	return func(yield func(*clusterv1.Setting, error) bool) {
 		type known struct {
@@ -73,7 +73,7 @@ func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*cl
 		}
 		seen := make(map[string]known)
 		newest := uint64(0)
-		// Another node may lag the previous one: older values are not shown.
+		// This node may lag behind the previous one, so older values are not shown.
 		show := func(s *clusterv1.Setting) bool {
 			before, set := seen[s.GetKey()], s.GetValue() != ""
 			if before.revision >= s.GetRevision() || !set && !before.set {
@@ -83,7 +83,8 @@ func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*cl
 			newest = max(newest, s.GetRevision())
 			return yield(s, nil)
 		}
-		// A setting that was removed between two streams is in neither.
+		// A setting that was removed between two streams is reported by neither of
+		// them.
 		gone := func(n *node, ctx context.Context) (bool, error) {
 			if len(seen) == 0 {
 				return true, nil
@@ -96,7 +97,7 @@ func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*cl
 				return res.Msg, nil
 			})
 			if err != nil || revision < newest {
-				return true, err // a node that lags does not know
+				return true, err // a node that lags does not know that the setting was removed
 			}
 			have := make(map[string]bool)
 			for _, s := range settings {

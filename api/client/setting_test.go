@@ -91,7 +91,7 @@ func TestSettings(t *testing.T) {
 	if _, err := c.Rebalance(t.Context()); client.CodeOf(err).String() != "permission_denied" {
 		t.Errorf("rebalance without permission: %v", err)
 	}
-	// A watch that is not allowed ends with the reason.
+	// A watch that is not allowed ends with an error that states the reason.
 	w.Nodes.Fail(clusterapi.ErrUnknownNode)
 	for _, err := range c.WatchCluster(t.Context()) {
 		if !client.IsNotFound(err) {
@@ -100,7 +100,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// The caller gets a node's message about an order that takes longer.
+// If an order is still in progress at the deadline, the caller gets the node's
+// message about it.
 func TestUnfinishedOrderReturnsNodesMessage(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()

@@ -3,18 +3,18 @@ package client
 import "strings"
 
 // ShardKey determines which parts of an entity's type and id decide its shard.
-// It never changes for a type; GetCluster lists those of all types. The zero
+// It never changes for a type; GetCluster lists the keys of all types. The zero
 // ShardKey uses the type and the whole id.
 type ShardKey struct {
 	Group string // replaces the type, if it is not empty
-	// Until ends the part of the id that counts: it ends before the first
-	// Until. An id that lacks Until or begins with it counts as a whole. If
-	// Until is empty, every id does.
+	// Until ends the part of the id that is hashed: the part before the first
+	// Until. If the id does not contain Until, or begins with it, or if Until is
+	// empty, the whole id is hashed.
 	Until string
 }
 
-// ShardOf returns the shard of an entity whose type has the key: the function
-// ShardOf of the group and the part of the id that counts.
+// ShardOf returns the shard of an entity whose type has the key. It is the
+// result of the function ShardOf for the group and the hashed part of the id.
 func (k ShardKey) ShardOf(entityType, entityID string, n uint32) uint32 {
 	if k.Group != "" {
 		entityType = k.Group

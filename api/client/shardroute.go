@@ -17,21 +17,21 @@ import (
 //	           one failed, or another node leads
 //
 // While the route drains or waits, new commands are held. Once all outstanding
-// commands have returned, failed ones are sent again before the held
-// ones, in the order of Send. Therefore no command is overtaken by a later one
+// commands have returned, failed commands are sent again, in the order of Send,
+// before the held commands. Therefore no command is overtaken by a later one
 // that took another route. The stream's mutex guards a shardRoute.
 type shardRoute struct {
 	shard  uint32      // 0 while the shards are unknown
-	stream *nodeStream // where commands go; nil unless flowing
+	stream *nodeStream // the stream that gets the commands; nil unless flowing
 	out    int
 	held   pendingList
 	back   []*pending
 	pause  time.Duration
-	after  time.Time // no attempt before it
+	after  time.Time // no attempt is made before this time
 }
 
 // overtakes records that p, which is still in its stream's list, has its
-// outcome. No earlier command to the same entity may run after it.
+// outcome. No earlier command to the same entity may run from then on.
 func (l *shardRoute) overtakes(p *pending) {
 	for q := p.prev; q != nil; q = q.prev {
 		q.overtaken = q.overtaken || q.route == l && q.sameEntity(p)
@@ -62,7 +62,7 @@ func (l *shardRoute) leave() {
 	}
 }
 
-// cameBack accepts a command whose attempt failed and that is tried again.
+// cameBack accepts a command whose attempt failed and that may be tried again.
 func (l *shardRoute) cameBack(p *pending, err error, now time.Time, o *Options) {
 	if l.stream != nil {
 		l.pause = min(max(2*l.pause, o.MinBackoff), o.MaxBackoff)
@@ -108,8 +108,9 @@ func (l *shardRoute) requeueReturned() {
 	l.back = l.back[:0]
 }
 
-// over reports whether a returned command is not tried again, because a later
-// one to its entity may have run or because it has been tried for long enough.
+// over reports whether a returned command must not be tried again, because a
+// later command to the same entity may have run, or because the command has
+// been tried for long enough.
 func (l *shardRoute) over(p *pending, now time.Time, patience time.Duration) bool {
 	return p.failed != nil && (p.overtaken || now.Sub(p.since) >= patience || !p.until.IsZero() && now.After(p.until))
 }

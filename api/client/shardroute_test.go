@@ -9,8 +9,8 @@ import (
 )
 
 // TestReturnedCommandFailsOnlyIfOvertakenByItsEntity checks that a returned command fails if a
-// later one to its entity has its outcome, whichever of the two was answered
-// first, but not because of commands to other entities.
+// later command to the same entity has its outcome, in whichever order the
+// answers arrive. Commands to other entities do not make it fail.
 func TestReturnedCommandFailsOnlyIfOvertakenByItsEntity(t *testing.T) {
 	const entities = 40
 	now, opts := time.Now(), Options{MinBackoff: time.Millisecond, MaxBackoff: time.Second}
@@ -26,7 +26,7 @@ func TestReturnedCommandFailsOnlyIfOvertakenByItsEntity(t *testing.T) {
 			l.out++
 		}
 		refuse := func() {
-			for _, p := range all[:2] { // of e0, which has a later one, and of e1
+			for _, p := range all[:2] { // a command of e0, which has a later command, and one of e1
 				w.remove(p)
 				l.cameBack(p, refused, now, &opts)
 			}

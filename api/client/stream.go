@@ -11,9 +11,9 @@ type StreamOptions struct {
 	// Outstanding limits the commands that are sent and not answered; default
 	// 256. Send blocks while the limit is reached.
 	Outstanding int
-	// ResendFor is how long after its first failed attempt a command is sent
-	// again before it fails, unless the context of Send has an earlier
-	// deadline; default 30 s.
+	// ResendFor is how long a command is retried after its first failed attempt
+	// before it fails, unless the context of Send has an earlier deadline; default
+	// 30 s.
 	ResendFor time.Duration
 }
 
@@ -28,35 +28,35 @@ type StreamOptions struct {
 // another error is not tried again, because later commands to its entity may
 // have run.
 //
-// One reordering goes undetected: a node rejects a command because it does not
-// lead, leads again, runs later commands, and dies before any of its answers
-// arrives. Then the rejected command runs after the later ones.
+// One kind of reordering is not detected: a node rejects a command because it
+// does not lead, then leads again, runs later commands, and dies before any of
+// its answers arrives. The rejected command then runs after the later ones.
 //
 // A Stream is safe for concurrent use. It owns one goroutine until Close, and
-// two for each node that it sends to.
+// two more for each node to which it sends.
 type Stream struct {
 	c    *Client
 	opts StreamOptions
-	free chan *pending // one for every command that may still be sent
+	free chan *pending // one element for every command that may still be sent
 	wake chan struct{} // one slot: a route waits, or the stream ends
 	stop context.CancelFunc
 	gone chan struct{} // closed when the stream has ended
 
 	mu      sync.Mutex
 	slots   []pending
-	routes  []shardRoute // by shard; one until the shards are known
+	routes  []shardRoute // routes by shard; a single route until the shards are known
 	streams map[*node]*nodeStream
-	number  uint64 // of the last command
-	open    int    // commands not answered
+	number  uint64 // number of the last command
+	open    int    // number of unanswered commands
 	known   *topology
-	keys    map[string]ShardKey // by type, of the commands that were sent
-	// strangers counts the open commands, by type, that took the first route
+	keys    map[string]ShardKey // shard keys by type, for the types of the commands sent so far
+	// strangers counts, by type, the open commands that use the first route
 	// because no node has reported the type yet.
 	strangers map[string]int
 	ready     bool // the routes are final
 	closing   bool
 	ending    bool          // streams end when they are idle
-	fatal     error         // why Send fails; set once
+	fatal     error         // the error with which Send fails; set once
 	empty     chan struct{} // closed when closing and every command is answered
 }
 
@@ -178,7 +178,7 @@ func (s *Stream) Close(ctx context.Context) error {
 		signal(s.wake)
 		select {
 		case <-s.gone:
-		case <-ctx.Done(): // the server does not end the stream: cut it
+		case <-ctx.Done(): // the server does not end the stream, so cancel it
 			err = ctx.Err()
 		}
 	case <-s.gone:
@@ -190,7 +190,7 @@ func (s *Stream) Close(ctx context.Context) error {
 	return err
 }
 
-// reason returns why Send fails.
+// reason returns the error with which Send fails.
 func (s *Stream) reason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +207,7 @@ func (s *Stream) isDrained() bool {
 	return s.closing && s.open == 0
 }
 
-// isEnding reports whether nothing is sent any more. The caller holds the
+// isEnding reports whether no more commands are sent. The caller holds the
 // mutex.
 func (s *Stream) isEnding() bool { return s.ending || s.fatal != nil }
 
@@ -221,7 +221,8 @@ func (s *Stream) fail(err error) {
 }
 
 // finish removes a command that has its outcome from the counts. The caller
-// holds the mutex; it calls the returned func and then releases the slot.
+// holds the mutex. Afterwards it must call the returned func and then release
+// the slot.
 func (s *Stream) finish(p *pending, fine bool) (done func(Reply, error)) {
 	p.route.recordOutcome(p, fine)
 	return s.close(p)

@@ -14,15 +14,15 @@ import (
 type Subscription struct {
 	EntityType string
 	Tag        string   // only events with this tag; empty means all
-	Cursor     string   // of the last processed event; empty means the beginning
-	Shards     []uint32 // only these; empty means all
+	Cursor     string   // cursor of the last processed event; empty means the beginning
+	Shards     []uint32 // only these shards; empty means all
 	Follow     bool     // wait for more at the end
 	// FromNewest starts at the newest event of each shard for which Cursor has
 	// no position. It is meant to be used with Follow.
 	FromNewest bool
-	// SkipTruncated continues after events that were truncated because the type
-	// retains no more. Without it the first of them ends the subscription with
-	// a *TruncatedError.
+	// SkipTruncated skips events that were truncated because the type does not
+	// retain them. If it is not set, the first truncated event ends the
+	// subscription with a *TruncatedError.
 	SkipTruncated bool
 	// Upcast returns events of older forms in the current form, upcast by the
 	// module that serves the type.
@@ -34,7 +34,7 @@ type Subscription struct {
 	Skipped func(events uint64)
 }
 
-// Delivery is an event of a subscription, with the cursor after it.
+// Delivery is an event of a subscription, together with the cursor after it.
 type Delivery struct {
 	Event
 	EntityID string
@@ -46,12 +46,13 @@ type Delivery struct {
 // shards.
 func (d Delivery) Cursor() string { return d.at.Text() }
 
-// Subscribe iterates over the events of a type: in order for each entity, each
-// once. If a node fails it continues at another, as long as ctx lasts or,
-// without Follow, until too many attempts in a row have failed. Without Follow
-// it ends at the newest event that was acknowledged before the call. An error
-// ends it; a *TruncatedError means that the next event was truncated, and an error
-// for which HistoryLost is true means that the history of the cursor is lost.
+// Subscribe iterates over the events of a type. It yields each event once, and
+// the events of an entity in order. If a node fails, it continues at another
+// node as long as ctx lasts or, without Follow, until too many attempts in a
+// row have failed. Without Follow it ends at the newest event that was
+// acknowledged before the call. An error ends it; a *TruncatedError means that
+// the next event was truncated, and an error for which HistoryLost is true
+// means that the history of the cursor is lost.
 func (c *Client) Subscribe(ctx context.Context, s Subscription) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		var at cursor.Cursor
@@ -79,8 +80,8 @@ func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
 	}}
 }
 
-// subscribe shows every message with the positions that it advances, until show
-// wants no more.
+// subscribe calls show with every message and the positions that it advances,
+// until show returns false.
 func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) error {
 	var at cursor.Cursor
 	req := &entityv1.SubscribeRequest{

@@ -10,9 +10,10 @@ import (
 )
 
 // InsecureTokenError means that an address is on another machine and has no
-// TLS. A token is not sent there unless Options.InsecureToken is set.
+// TLS. A token is not sent to such an address unless Options.InsecureToken is
+// set.
 type InsecureTokenError struct {
-	Address string // as the caller gave it
+	Address string // the address as the caller gave it
 }
 
 // Error implements error.
@@ -20,8 +21,8 @@ func (e *InsecureTokenError) Error() string {
 	return fmt.Sprintf("refusing to send the token to %s without TLS, because everybody on the network path could read it: use an https address, or set Options.InsecureToken", e.Address)
 }
 
-// tokenMayGo reports whether the token may be sent to a URL: over TLS, to this
-// machine, or if InsecureToken is set.
+// tokenMayGo reports whether the token may be sent to a URL: it may over TLS,
+// to this machine, or if InsecureToken is set.
 func (o *Options) tokenMayGo(to string) bool {
 	if o.Token == "" && o.TokenSource == nil || o.InsecureToken {
 		return true
@@ -51,9 +52,9 @@ func (o *Options) authorize(r *http.Request) error {
 	return nil
 }
 
-// HTTPClient returns a client for requests to nodes with c's transport and
-// token, for services that c has no methods for. It is safe for concurrent use.
-// It must not be used after c is closed.
+// HTTPClient returns an HTTP client that calls nodes with c's transport and
+// token, for services for which c has no methods. It is safe for concurrent
+// use. It must not be used after c is closed.
 func (c *Client) HTTPClient() connect.HTTPClient { return authorizingDoer{c} }
 
 type authorizingDoer struct{ c *Client }

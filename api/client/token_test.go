@@ -81,16 +81,16 @@ func (r *detour) RoundTrip(q *http.Request) (*http.Response, error) {
 	return r.Transport.RoundTrip(q)
 }
 
-// has reports whether there was a request with a prefix.
+// has reports whether there was a request whose URL starts with the prefix.
 func (r *detour) has(prefix string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.seen, func(s string) bool { return strings.HasPrefix(s, prefix) })
 }
 
-// TestTokensAreNotSentToLearnedAddresses checks that nodes on other machines that a
-// node without TLS reports are not called, and neither is such an address that
-// a user of HTTPClient names.
+// TestTokensAreNotSentToLearnedAddresses: a node without TLS reports nodes on
+// other machines. The client does not call them, even if a user of HTTPClient
+// names such an address.
 func TestTokensAreNotSentToLearnedAddresses(t *testing.T) {
 	f := fleet(t, 2)
 	f.Forwards = true

@@ -17,8 +17,9 @@ const (
 	refreshEvery = 200 * time.Millisecond
 	// refreshTimeout limits one attempt.
 	refreshTimeout = 2 * time.Second
-	// deniedFor is how long the client does not ask the nodes after they have
-	// denied it: the caller's roles rarely change, and each denial is logged.
+	// deniedFor is how long the client does not ask again after the nodes have
+	// denied the request, because the caller's roles rarely change and each denial
+	// is logged.
 	deniedFor = 10 * time.Minute
 	// avoidFor is how long a node that could not be reached is not chosen for
 	// the shards that it leads.
@@ -32,23 +33,23 @@ const (
 // whole topology.
 //
 // It is only a hint: a node that does not lead a shard forwards the call, so a
-// wrong entry costs a hop, but never a wrong result. Calls themselves correct
-// it. Each answer names the node that ran the command, which becomes the leader
-// (answeredBy), and a failed attempt removes the leader (lost). If the new
-// leader is unknown, the learner is marked stale, and the next call fetches a
-// new report, at most once per refreshEvery. The client does not poll, because
-// leaders rarely change.
+// wrong entry costs a hop, but never a wrong result. The calls themselves
+// correct it. Each answer names the node that ran the command, which is
+// recorded as the leader (answeredBy), and a failed attempt removes the leader
+// (lostLeader). If the new leader is unknown, the learner is marked stale, and
+// the next call fetches a new report, at most once per refreshEvery. The client
+// does not poll, because leaders rarely change.
 type topology struct {
 	shards  uint32
-	leaders []atomic.Pointer[node] // by shard; nil if unknown
+	leaders []atomic.Pointer[node] // leader of each shard; nil if unknown
 	byID    map[string]*node
 	from    *node               // the node that reported the leaders
-	version string              // version of its report; empty if it has none
+	version string              // version of the node's report; empty if it has none
 	told    []string            // the reported leaders, by shard
-	keys    map[string]ShardKey // by type; empty if the nodes report none
+	keys    map[string]ShardKey // shard keys by type; empty if the nodes report none
 }
 
-// route is the target of a call: an entity, or nothing in particular.
+// route is the target of a call: an entity or, if it is empty, any node.
 type route struct{ entityType, entityID string }
 
 // shard returns the shard of a route; 0 if it is unknown.
@@ -63,14 +64,15 @@ func (t *topology) shard(r route) uint32 {
 	return key.ShardOf(r.entityType, r.entityID, t.shards)
 }
 
-// key returns the shard key of a type. If nodes report none, as those of older
-// releases, every type has the zero key: a wrong guess costs only a hop.
+// key returns the shard key of a type. If the nodes report no keys, as in older
+// releases, every type gets the zero key, because a wrong guess costs only a
+// hop.
 func (t *topology) key(entityType string) (key ShardKey, known bool) {
 	key, known = t.keys[entityType]
 	return key, known || len(t.keys) == 0
 }
 
-// strange reports whether the nodes have not reported a type yet.
+// strange reports whether no node has reported the type yet.
 func (t *topology) strange(entityType string) bool {
 	_, told := t.keys[entityType]
 	return !told
@@ -108,7 +110,7 @@ type learner struct {
 	stale atomic.Bool
 	mu    sync.Mutex
 	last  time.Time // time of the last attempt; guarded by mu
-	quiet time.Time // nodes deny the request until then; guarded by mu
+	quiet time.Time // no request before this time, because nodes deny it; guarded by mu
 }
 
 // answeredBy records which node ran a command that was sent to n.
@@ -129,8 +131,8 @@ func (c *Client) answeredBy(r route, n *node, id string) {
 	c.learner.stale.Store(true)
 }
 
-// freshen fetches the topology if something has shown that it is outdated,
-// unless that happened a moment ago or is in progress.
+// freshen fetches the topology if there is a sign that it is outdated, unless a
+// fetch is in progress or happened a moment ago.
 func (c *Client) freshen(ctx context.Context) {
 	l := &c.learner
 	if c.opts.GivenOnly || !l.stale.Load() || !l.mu.TryLock() {
@@ -149,7 +151,8 @@ func (c *Client) freshen(ctx context.Context) {
 	}
 }
 
-// learn asks one node; if that does not answer, the next call asks another.
+// learn asks one node for the topology; if that node does not answer, the next
+// call asks another node.
 func (c *Client) learn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
@@ -174,8 +177,8 @@ func (c *Client) learn(ctx context.Context) error {
 	return nil
 }
 
-// take builds a topology from the response of node n. From a response with
-// changes only, it merges them with the previous response of n.
+// take builds a topology from the response of node n. If the response contains
+// only changes, take merges them with the previous response of n.
 func (c *Client) take(n *node, cluster *clusterv1.GetClusterResponse, shards *clusterv1.ListShardsResponse) {
 	t := &topology{shards: cluster.GetShardCount(), byID: make(map[string]*node), from: n, version: shards.GetVersion()}
 	t.leaders, t.told = make([]atomic.Pointer[node], t.shards+1), make([]string, t.shards+1)
@@ -184,7 +187,7 @@ func (c *Client) take(n *node, cluster *clusterv1.GetClusterResponse, shards *cl
 	}
 	for _, m := range cluster.GetMembers() {
 		if m.GetNodeId() == cluster.GetNodeId() {
-			continue // it may be reachable at another address
+			continue // the node may be reachable at a different address
 		}
 		if at := c.nodeAt(m.GetAddress()); at != nil {
 			at.name(m.GetNodeId())
@@ -247,8 +250,8 @@ func (c *Client) target(r route) (n *node, at uint32) {
 	return n, at
 }
 
-// noteFailure moves on from a node that did not serve a request. reached means that
-// it answered.
+// noteFailure moves on from a node that did not serve a request. reached means
+// that the node answered.
 func (c *Client) noteFailure(r route, n *node, at uint32, reached bool) {
 	if !reached {
 		n.avoid()

@@ -33,9 +33,9 @@ func newTransport(config *tls.Config) *http.Transport {
 	}
 }
 
-// envelopeDoer sends requests. It sends each message of a stream as one write:
-// connect writes the prefix and the message one after the other, which would
-// cost a frame and a system call each.
+// envelopeDoer sends requests. It sends each message of a stream with one
+// write, because connect writes the prefix and the message separately, which
+// would cost a frame and a system call for each of them.
 //
 // It adds the client's cluster to every request, and rejects answers from
 // another cluster.

@@ -1,6 +1,6 @@
 // Package cursor encodes the position of a subscriber: a position in the log of
-// each shard. FORMAT.md describes the bytes. Servers check cursors and clients
-// join the partial cursors of a stream; for everyone else they are opaque.
+// each shard. FORMAT.md describes the bytes. Servers check cursors, and clients
+// join the partial cursors of a stream. To all other programs they are opaque.
 //
 // It never does I/O and starts no goroutine.
 package cursor
@@ -23,7 +23,7 @@ const (
 	MaxText   = 131072 // bytes of a cursor as text
 )
 
-// Versions of the bytes: the second one adds the histories of places.
+// Versions of the encoding. The second one adds the histories of places.
 const (
 	version1 = 1
 	version2 = 2
@@ -31,16 +31,16 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Position is the place of the next wanted event: in the log entry Index, from
-// 1, in its record Ordinal, from 0, after that record's first Events events.
-// The zero Position is the beginning.
+// Position is the place of the next event to deliver. It is in log entry Index
+// (starting at 1), in record Ordinal of that entry (starting at 0), after the
+// first Events events of that record. The zero Position is the beginning.
 type Position struct {
 	Index   uint64
 	Ordinal uint32
 	Events  uint32
 	// History is the fingerprint of the last record with events before the
-	// position, or of the record that contains it. A log that has a different
-	// record there is not the log that the position belongs to. 0 means
+	// position, or of the record that contains the position. If a log has a
+	// different record there, the position does not belong to that log. 0 means
 	// unknown.
 	History uint32
 }
@@ -65,8 +65,8 @@ type Place struct {
 // Cursor is the set of positions of one subscription. A shard without a place
 // is at the beginning.
 type Cursor struct {
-	// Mark identifies the subscription: it differs for another cluster, type or
-	// tag.
+	// Mark identifies the subscription: subscriptions to a different cluster, type
+	// or tag have different marks.
 	Mark uint32
 	// Shards is the number of shards of the cluster.
 	Shards uint32
@@ -155,7 +155,7 @@ func (c *Cursor) Join(partial *Cursor) {
 	}
 }
 
-// decoder reads numbers from b; it is bad after the first malformed one.
+// decoder reads numbers from b. After the first malformed number, bad is set.
 type decoder struct {
 	b   []byte
 	bad bool

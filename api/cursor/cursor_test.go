@@ -122,8 +122,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A cursor of a few shards is short, as our documentation says, even if their
-// logs have billions of entries.
+// A cursor of a few shards is as short as the documentation promises, even if
+// their logs have billions of entries.
 func TestCursorsOfFewShardsAreShort(t *testing.T) {
 	c := Cursor{Mark: 1 << 31, Shards: MaxShards}
 	for shard := uint32(1); shard <= 7; shard++ {

@@ -2,11 +2,11 @@
 // without losing digits.
 //
 // A Value holds numbers as doubles, which represent every integer only up to
-// 2^53. A larger integer is stored as a string_value of its digits, which is
-// what programs see that know nothing of this package. An unknown field of the
-// Value marks the string as a number. The mark survives the binary form, in
-// which other programs ignore it; the JSON form of the API, which nodes read
-// and write themselves, has the number.
+// 2^53. A larger integer is stored as a string_value of its digits; programs
+// that do not know this package see that string. An unknown field of the Value
+// marks the string as a number. The binary form keeps the mark, and other
+// programs ignore it. The JSON form of the API, which nodes read and write
+// themselves, contains the number.
 //
 // The package does no I/O and starts no goroutine.
 package jsonvalue
@@ -27,7 +27,8 @@ import (
 	"github.com/hostd/hostd/abi/jsontext"
 )
 
-// maxExact is the largest integer up to which every integer is a double.
+// maxExact is the largest integer up to which a double represents every integer
+// exactly.
 const maxExact = 1 << 53
 
 // markField is the number of the field that marks a string as the digits of an
@@ -106,7 +107,7 @@ func numberOf(literal string) *structpb.Value {
 	case math.Abs(f) < maxExact || strings.ContainsAny(literal, ".eE") || literal == strconv.Itoa(maxExact) || literal == strconv.Itoa(-maxExact):
 		return structpb.NewNumberValue(f)
 	}
-	// Beyond 2^53 a receiver cannot know which integer a double represents.
+	// Beyond 2^53, a receiver cannot determine which integer a double represents.
 	v := structpb.NewStringValue(literal)
 	if IsInteger(literal) {
 		v.ProtoReflect().SetUnknown(mark)
@@ -157,9 +158,9 @@ func HasDigits(v *structpb.Value) bool {
 	return false
 }
 
-// Append appends the canonical text of a Value: equal values have equal texts,
-// so that a command sent again has the same hash. It fails for numbers that are
-// not finite and for a Value without a kind.
+// Append appends the canonical text of a Value. Equal values have equal texts,
+// so that a command that is sent again has the same hash. It fails for numbers
+// that are not finite and for a Value without a kind.
 func Append(dst []byte, v *structpb.Value) ([]byte, error) {
 	switch k := v.GetKind().(type) {
 	case nil, *structpb.Value_NullValue:

@@ -78,8 +78,8 @@ func TestValuesWithoutTextAreRefused(t *testing.T) {
 }
 
 // TestAnswersAreReadAsFarAsTheyCanBe checks that the output of a module is
-// shown even if a caller could not send it, because the command it answers is
-// durable.
+// returned even if it contains JSON that a caller would not be allowed to send,
+// because the command is already durable.
 func TestAnswersAreReadAsFarAsTheyCanBe(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"n":1e400,"s":"\ud800","n2":9007199254740993}`: `{"n":"1e400","n2":9007199254740993,"s":"�"}`,

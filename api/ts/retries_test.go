@@ -22,7 +22,7 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// asked is a request as the server received it.
+// asked is a request that the server received.
 type asked struct {
 	host, procedure, cluster string
 	body                     map[string]any
@@ -113,9 +113,9 @@ func answer(body string) func(http.ResponseWriter) {
 
 var done = answer(`{"json":{"balance":9007199254740993},"sequence":"2","eventCount":1}`)
 
-// TestRetriesAreOneCommand checks that attempts have the same id, made before
-// the first, and that they report when an attempt with an unknown outcome was
-// made.
+// TestRetriesAreOneCommand checks that all attempts have the same id, which is
+// generated before the first one, and that they report the age of the first
+// attempt with an unknown outcome.
 func TestRetriesAreOneCommand(t *testing.T) {
 	out, seen := play(t, "send", fail(503, "unavailable"), cut, answer(`{"json":{"bala`), func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, done)
 	if out["balance"] != "9007199254740993" || len(seen) != 5 {
@@ -136,8 +136,8 @@ func TestRetriesAreOneCommand(t *testing.T) {
 	}
 }
 
-// TestOutcomes checks that the last answer of a node is the outcome, unless an
-// earlier attempt may have a different one.
+// TestOutcomes checks that the last answer of a node is reported as the
+// outcome, unless an earlier attempt may have a different outcome.
 func TestOutcomes(t *testing.T) {
 	rejection := fail(400, "failed_precondition", &entityv1.Rejection{Code: "not_open", Message: "nobody has opened the account"})
 	mismatch := fail(400, "failed_precondition", &entityv1.SequenceMismatch{Actual: 300})
@@ -182,8 +182,8 @@ func event(n int) []byte {
 	return envelope(0, fmt.Sprintf(`{"entityId":"a","sequence":"%d","eventType":"deposited","json":{"amount":%d},"cursor":"c%d"}`, n, 10*n, n))
 }
 
-// TestStreamsGoOn checks that a truncated stream continues after its last
-// message, however the messages were split in transit.
+// TestStreamsGoOn checks that a stream that was cut off continues after its
+// last message, no matter how the messages were split in transit.
 func TestStreamsGoOn(t *testing.T) {
 	out, seen := play(t, "events", func(w http.ResponseWriter) {
 		whole := append(event(1), event(2)...)

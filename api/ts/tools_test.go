@@ -91,7 +91,7 @@ func compiled(t *testing.T) string {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if script.dir != "" {
-		_ = os.RemoveAll(script.dir) // not needed any more
+		_ = os.RemoveAll(script.dir) // the directory is not needed any more
 	}
 	os.Exit(code)
 }

@@ -11,19 +11,19 @@ const PrefixBytes = 5
 
 // Envelopes reads the messages of a stream and returns all bytes unchanged. It
 // returns a prefix together with the bytes that follow it, so that a sender
-// puts both into one frame. It is for one goroutine.
+// puts both into one frame. It must be used by one goroutine.
 type Envelopes struct {
 	Body io.ReadCloser
-	// Limit is the maximum length of a message; 0 means no limit. For a longer
-	// one, Read returns OverLimit instead of its prefix, and does so from then
-	// on.
+	// Limit is the maximum length of a message; 0 means no limit. If a message is
+	// longer, Read returns OverLimit instead of its prefix, and from then on
+	// returns the same error.
 	Limit     int
 	OverLimit error
 
 	prefix [PrefixBytes]byte
-	have   int // bytes of prefix that were read
-	given  int // bytes of prefix that were returned
-	left   int // bytes of the message that follow
+	have   int // number of bytes of prefix that were read
+	given  int // number of bytes of prefix that were returned
+	left   int // number of bytes of the message that follow
 	over   bool
 }
 
@@ -47,8 +47,8 @@ func (e *Envelopes) Read(p []byte) (n int, err error) {
 	return n + more, err
 }
 
-// next reads the prefix of the next message. A truncated prefix is returned as
-// it is, followed by the end of the stream.
+// next reads the prefix of the next message. If the prefix is truncated, Read
+// returns the bytes that there are, and then the end of the stream.
 func (e *Envelopes) next() (err error) {
 	e.given = 0
 	e.have, err = io.ReadFull(e.Body, e.prefix[:])

@@ -22,8 +22,9 @@ type Command struct {
 }
 
 // ParseRequest calls fn for every command of an encoded SendStreamRequest, in
-// order. The command is valid during fn, its slices as long as msg is. It stops
-// at the first error of fn and returns it; other errors wrap ErrMalformed.
+// order. The command is valid during fn, and its slices as long as msg. It
+// stops at the first error of fn and returns it; other errors wrap
+// ErrMalformed.
 func ParseRequest(msg []byte, fn func(*Command) error) error {
 	var c Command
 	return fields(msg, func(tag, _ uint64, item []byte) error {

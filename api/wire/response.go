@@ -21,7 +21,7 @@ type Answer struct {
 }
 
 // ParseResponse calls fn for every answer of an encoded SendStreamResponse, in
-// order. The answer is valid during fn, its slices as long as msg is. It stops
+// order. The answer is valid during fn, and its slices as long as msg. It stops
 // at the first error of fn and returns it; other errors wrap ErrMalformed.
 func ParseResponse(msg []byte, fn func(*Answer) error) error {
 	var a Answer

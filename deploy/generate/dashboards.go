@@ -10,7 +10,7 @@ import (
 // A dashboard is a list of rows of panels, from top to bottom.
 type dashboard struct {
 	uid, title string
-	byType     bool // it has a selector of entity types
+	byType     bool // the dashboard has a selector of entity types
 	rows       []row
 }
 
@@ -22,7 +22,7 @@ type row struct {
 // A panel is a graph or a number.
 type panel struct {
 	title, unit string
-	number      bool // shows the last value, which is red from 1 on if worse is set
+	number      bool // the panel shows the last value; if worse is set, a value of at least 1 is red
 	worse       bool
 	about       string
 	lines       []line
@@ -175,7 +175,7 @@ const (
 	numberWidth  = 3
 	numberHeight = 4
 	graphHeight  = 8
-	mostGraphs   = 4 // in a row
+	mostGraphs   = 4 // panels in a row
 )
 
 type object = map[string]any

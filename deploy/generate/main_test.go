@@ -78,8 +78,8 @@ func TestDashboardQueriesParse(t *testing.T) {
 	promtool(t, "check", "rules", path)
 }
 
-// TestAlertRunbooksExist checks that the page of each alert and its heading
-// exist.
+// TestAlertRunbooksExist checks that the page of each alert exists and has the
+// alert's heading.
 func TestAlertRunbooksExist(t *testing.T) {
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
 	for _, a := range alerts {

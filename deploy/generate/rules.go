@@ -18,9 +18,9 @@ type alert struct {
 	after    string // how long expr must hold
 	severity string // critical: act immediately; warning: act today
 	summary  string // $node is the node's address
-	page     string // of docs/operating, with the instructions
-	fires    series // makes expr true from the first minute on
-	quiet    series // the closest values for which expr is false
+	page     string // the page of docs/operating that has the instructions
+	fires    series // series that makes expr true from the first minute on
+	quiet    series // series with the closest values for which expr is false
 }
 
 // series maps series with labels to their values at each minute.
@@ -171,9 +171,8 @@ func rules() ([]byte, error) {
 	return yamlOf(map[string]any{"groups": []group{{"hostd", all}}})
 }
 
-// rulesTest returns the tests that promtool runs: each alert fires on its own
-// series and no other alert does, and no alert fires on values that are almost
-// as bad.
+// rulesTest returns the tests that promtool runs: only the alert itself fires
+// on its series, and no alert fires on values that are almost as bad.
 func rulesTest() ([]byte, error) {
 	type input struct {
 		Series string `yaml:"series"`
@@ -217,10 +216,11 @@ func rulesTest() ([]byte, error) {
 	return yamlOf(map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": append(units, none)})
 }
 
-// expectedAlert returns the expected alert, with the labels of its first series.
+// expectedAlert returns the alert that promtool must report, with the labels of
+// its first series.
 func expectedAlert(a alert) any {
 	labels := map[string]string{"severity": a.severity}
-	if !strings.HasPrefix(a.expr, "count(") { // a count has no labels
+	if !strings.HasPrefix(a.expr, "count(") { // the result of a count has no labels
 		first := sortedKeys(a.fires)[0]
 		for _, pair := range strings.Split(strings.TrimSuffix(first[strings.Index(first, "{")+1:], "}"), ",") {
 			name, value, _ := strings.Cut(pair, "=")

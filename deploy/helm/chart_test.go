@@ -66,8 +66,8 @@ type objects struct {
 	certificates []*certificate
 }
 
-// decode decodes every object strictly: fields that its type lacks, and
-// duplicate ones, are errors, and so are objects of kinds that are not listed.
+// decode decodes every object strictly. Fields that the object's type does not
+// have, duplicate fields, and objects of kinds that are not listed are errors.
 func decode(files map[string]string) (*objects, error) {
 	o := &objects{}
 	for name, text := range files {
@@ -147,7 +147,7 @@ func rendered(t *testing.T, values map[string]any) *objects {
 	return o
 }
 
-// combinations are the values that all checks of rendered objects run with.
+// combinations are the values with which all checks of rendered objects run.
 var combinations = map[string]map[string]any{
 	"defaults":   nil,
 	"tls":        set("tls.enabled", true, "tls.issuerRef.name", "ca", "tls.dnsNames", []any{"hostd.example.com"}),
@@ -228,7 +228,7 @@ func checkReferences(t *testing.T, o *objects) {
 			t.Errorf("probe %+v", p)
 		}
 	}
-	// A node without quorum must not be killed for it.
+	// A node must not be killed because it has no quorum.
 	if c.StartupProbe.HTTPGet.Path != "/livez" || c.LivenessProbe.HTTPGet.Path != "/livez" || c.ReadinessProbe.HTTPGet.Path != "/readyz" {
 		t.Error("the probes ask the wrong paths")
 	}
@@ -264,7 +264,8 @@ func TestPodsAreHardened(t *testing.T) {
 	}
 }
 
-// The drain and the stop after it must fit into the time that Kubernetes waits.
+// The drain and the stop after it must fit into the termination grace period of
+// Kubernetes.
 func TestDrainFitsIntoTheGracePeriod(t *testing.T) {
 	p := newImage(t).container(t, rendered(t, nil), 0, nil)
 	if p.drainTime() <= 0 || p.grace < p.drainTime()+15 {
@@ -341,7 +342,7 @@ func TestNodeAcceptsTheConfiguration(t *testing.T) {
 			for line := range strings.Lines(string(out)) {
 				subject, result, _ := strings.Cut(strings.TrimSpace(line), ": ")
 				if subject == "hostd" {
-					continue // the summary of the lines above
+					continue // the line is a summary of the lines above
 				}
 				file := strings.HasSuffix(subject, "-file") || strings.HasPrefix(subject, "tls") || strings.HasPrefix(subject, "peer")
 				if result != "ok" && !(file && strings.Contains(result, "no such file")) {

@@ -73,7 +73,8 @@ func (c *composition) container(name string) *container {
 	}
 	for _, v := range s.Volumes {
 		dir := filepath.Join(c.dir, "volumes", v.Source)
-		// An engine gives an empty volume the owner of the image's directory.
+		// A container engine gives an empty volume the same owner as the image's
+		// directory.
 		if _, err := os.Stat(dir); err != nil {
 			err := errors.Join(os.MkdirAll(dir, 0o700), os.Chown(dir, 65532, 65532))
 			if v.Target != "/var/lib/hostd" || err != nil {
@@ -92,7 +93,8 @@ func (c *composition) container(name string) *container {
 	return out
 }
 
-// complete runs a service that ends, after the services that it depends on.
+// complete runs a service that ends by itself, after the services on which it
+// depends.
 func (c *composition) complete(name string) {
 	c.t.Helper()
 	if c.done[name] {
@@ -191,9 +193,9 @@ func (c *composition) follow() {
 	}
 }
 
-// TestCompose runs the compose file: the commands of its page, then again with
-// the certificates and the data of the first start, and a restart of each node
-// under load.
+// TestCompose starts the compose file with the commands of its page, then
+// starts it again with the certificates and the data of the first start, and
+// restarts each node under load.
 func TestCompose(t *testing.T) {
 	if !inside(t) {
 		return

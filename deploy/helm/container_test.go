@@ -15,15 +15,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// buildsVariable names a directory of the continuous run with programs that are
-// built already.
+// buildsVariable is an environment variable with a directory of programs that
+// are already built, for the continuous test run.
 const buildsVariable = "HOSTD_TEST_BUILDS"
 
 // image is the file system of the container image: the program and nothing
 // else, as deploy/release makes it.
 type image struct{ root string }
 
-// programs is where the test process builds the program, once.
+// programs holds the directory in which the test process builds the program
+// once.
 var programs = struct {
 	once  sync.Once
 	image image
@@ -94,7 +95,7 @@ type mount struct {
 	readOnly       bool
 }
 
-// container is what a kubelet, or a container engine, runs.
+// container describes a container that a kubelet or a container engine runs.
 type container struct {
 	name      string
 	argv, env []string
@@ -105,14 +106,14 @@ type container struct {
 	readiness *corev1.Probe
 	ports     map[string]int32
 	preStop   []string
-	grace     int // seconds
+	grace     int // grace period in seconds
 }
 
 // zoneLabel is the label that Kubernetes copies from a machine to its pods.
 const zoneLabel = "topology.kubernetes.io/zone"
 
-// volumes returns the directory of a volume of a pod; nil if volumes do not
-// matter.
+// volumes returns the directory of a volume of a pod. The function is nil if
+// volumes do not matter.
 type volumes func(pod string, v corev1.Volume) string
 
 // container returns the container of a pod of the stateful set, by ordinal, as
@@ -149,7 +150,7 @@ func (i image) container(t testing.TB, o *objects, ordinal int, at volumes) *con
 		out.argv = append(out.argv, expand(a, values))
 	}
 	if c.Lifecycle != nil {
-		// Kubernetes does not expand variables here.
+		// Kubernetes does not expand variables in hooks.
 		out.preStop = c.Lifecycle.PreStop.Exec.Command
 	}
 	for _, p := range c.Ports {
@@ -174,7 +175,8 @@ func (i image) container(t testing.TB, o *objects, ordinal int, at volumes) *con
 
 var reference = regexp.MustCompile(`\$\([A-Z_]+\)`)
 
-// expand replaces $(NAME) as Kubernetes does: unknown variables stay.
+// expand replaces $(NAME) like Kubernetes, which leaves unknown variables
+// unchanged.
 func expand(text string, values map[string]string) string {
 	return reference.ReplaceAllStringFunc(text, func(r string) string {
 		if value, ok := values[r[2:len(r)-1]]; ok {

@@ -11,9 +11,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// lag is how long names keep their addresses after a pod has gone, and how long
-// a new pod has none. In a cluster that takes the controller of the endpoints
-// and the caches of the name servers.
+// lag is how long a name keeps its address after a pod has gone, and how long a
+// new pod has no address. In a cluster, the endpoints controller and the caches
+// of the name servers cause this delay.
 const lag = time.Second
 
 // names is the name server of the cluster.
@@ -22,8 +22,8 @@ type names struct {
 	records map[string][]record
 }
 
-// record is an address of a name from and until a time; the zero until means
-// for ever.
+// record is an address of a name, valid from one time until another. A zero
+// until means forever.
 type record struct {
 	address     netip.Addr
 	from, until time.Time
@@ -98,5 +98,5 @@ func (n *names) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 			answer.Answer = append(answer.Answer, &dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 5}, A: a.AsSlice()})
 		}
 	}
-	_ = w.WriteMsg(answer) // the client asks again
+	_ = w.WriteMsg(answer) // an error is ignored, because the client asks again
 }

@@ -1,8 +1,7 @@
-// Helm renders the chart in hostd with its default values to plain YAML, for
-// people who don't use Helm, and writes the table of values in its page. It is a module of its own, so that users of the SDK
-// and the client don't get its dependencies. It uses Helm 3 as a library, because
-// Helm 4 compiles the clients of all Kubernetes APIs to do the same. Its tests check the chart, the
-// compose file and the pages that describe them.
+// Helm renders the chart in hostd with its default values to plain YAML, for people who don't use Helm, and writes the table
+// of values in its page. It is a module of its own, so that users of the SDK and the client don't get its dependencies. It
+// uses Helm 3 as a library, because Helm 4 would also compile the clients of all Kubernetes APIs. Its tests check the chart,
+// the compose file and the pages that describe them.
 package main
 
 import (
@@ -24,7 +23,7 @@ const (
 	// release and namespace are used in the plain YAML.
 	release   = "hostd"
 	namespace = "default"
-	// kubernetesVersion is the version that the chart is rendered for.
+	// kubernetesVersion is the Kubernetes version for which the chart is rendered.
 	kubernetesVersion = "v1.35.0"
 	notes             = "NOTES.txt"
 	header            = "# Written by \"make kubernetes\" from deploy/helm/hostd with its default values.\n"
@@ -104,8 +103,8 @@ func plain(files map[string]string) string {
 	return out.String()
 }
 
-// documents returns the YAML documents of a text that contain more than
-// comments.
+// documents returns the YAML documents in a text, except those that contain
+// only comments.
 func documents(text string) []string {
 	var out []string
 	for document := range strings.SplitSeq("\n"+text, "\n---") {

@@ -54,7 +54,7 @@ func commandsOf(t *testing.T, section string) []string {
 	return out
 }
 
-// Every section with commands is followed by a test.
+// A test runs the commands of every section that has commands.
 func TestSectionsWithCommandsAreFollowed(t *testing.T) {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -93,7 +93,7 @@ func TestPageListsTheValues(t *testing.T) {
 // statefulSet runs the pods of a chart, and the commands of its page.
 type statefulSet struct {
 	*world
-	// given are the values of the release, base those of the test.
+	// given are the values of the release, and base the values that the test adds.
 	given, base map[string]any
 	objects     *objects
 	secrets     map[string]map[string]string
@@ -129,7 +129,7 @@ func (s *statefulSet) do(line string) {
 		s.release(words[1:])
 	case "helm uninstall":
 		s.uninstall()
-	case "kubectl apply": // the file is the rendered chart: TestPlainFileIsTheRenderedChart
+	case "kubectl apply": // the file is the rendered chart, see TestPlainFileIsTheRenderedChart
 		if words[3] != "deploy/kubernetes/hostd.yaml" {
 			s.t.Fatal(line)
 		}
@@ -144,7 +144,7 @@ func (s *statefulSet) do(line string) {
 		s.createSecret(words[4], words[5:])
 	case "kubectl delete":
 		s.delete(words[2], words[3:])
-	case "kubectl drain": // the machine has the second pod
+	case "kubectl drain": // the machine to drain runs the second pod
 		s.replace(1)
 	case "kubectl uncordon", "kubectl get":
 	case "hostd cert":
@@ -204,7 +204,7 @@ func (s *statefulSet) release(words []string) {
 	before := s.objects
 	s.objects = rendered(s.t, all)
 	if len(s.objects.certificates) > 0 {
-		s.objects = before // cert-manager would make the secrets
+		s.objects = before // cert-manager would create the secrets
 		return
 	}
 	if before != nil && !reflect.DeepEqual(before.sets[0].Spec.Template, s.objects.sets[0].Spec.Template) {

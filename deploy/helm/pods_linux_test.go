@@ -27,14 +27,15 @@ type load struct {
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup
 	mu     sync.Mutex
-	sent   map[string]int64 // acknowledged commands by entity
+	sent   map[string]int64 // number of acknowledged commands by entity
 	failed []error
 }
 
-// startLoad uploads the module if it is not there, and starts the load.
+// startLoad uploads the module if the cluster does not have it, and starts the
+// load.
 func startLoad(t *testing.T, module string, options client.Options, addresses ...string) *load {
 	t.Helper()
-	options.Timeout = time.Minute // a slow machine is no failure
+	options.Timeout = time.Minute // a slow machine must not make commands fail
 	c, err := client.New(addresses, options)
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +150,7 @@ type member struct {
 func (p *pod) members() map[string]member {
 	p.world.t.Helper()
 	var list struct{ Members []member }
-	// The output is followed by a remark if shards lack replicas.
+	// If shards have too few replicas, a remark follows the output.
 	if err := json.NewDecoder(strings.NewReader(p.exec("hostd", "node", "ls", "-o", "json"))).Decode(&list); err != nil {
 		p.world.t.Fatal(err)
 	}
@@ -271,7 +272,7 @@ func TestFirstPodWithoutVolumeWaits(t *testing.T) {
 	s.until("the node serves its health", func() bool {
 		return s.pods[0].ask(t.Context(), s.pods[0].liveness)
 	})
-	// It asks its seeds several times in this time.
+	// The node asks its seeds several times during this time.
 	time.Sleep(10 * time.Second)
 	if got := s.clusterOf(0); got != "" || s.pods[0].ready.Load() {
 		t.Fatalf("without the others it belongs to cluster %q", got)

@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// sandboxVariable is set in a process that becomes a container; it is the
-	// file with its sandbox.
+	// sandboxVariable is set in a process that becomes a container. Its value is
+	// the file that describes the sandbox.
 	sandboxVariable = "HOSTD_TEST_SANDBOX"
 	// insideVariable is set in the test process that runs in network and mount
 	// namespaces of its own.
 	insideVariable = "HOSTD_TEST_INSIDE"
-	// imageVariable is the root of an image that is built already.
+	// imageVariable holds the root directory of an image that is already built.
 	imageVariable = "HOSTD_TEST_IMAGE"
 )
 
@@ -47,7 +47,7 @@ type sandbox struct {
 	Binds     []bind
 	Argv, Env []string
 	UID, GID  int
-	Address   string // with the length of its prefix
+	Address   string // IP address with the length of its prefix
 	Hostname  string
 }
 
@@ -56,7 +56,7 @@ type bind struct {
 	ReadOnly       bool
 }
 
-// devices are those that every container has.
+// devices are the devices that every container has.
 var devices = []string{"null", "zero", "random", "urandom"}
 
 // prepareRoot makes the directories and files of a root file system, without
@@ -118,7 +118,7 @@ func enterSandbox(file string) error {
 	if err := errors.Join(syscall.Sethostname([]byte(s.Hostname)), syscall.Setgroups([]int{s.GID}), syscall.Setgid(s.GID), syscall.Setuid(s.UID)); err != nil {
 		return err
 	}
-	// A change of the user clears this.
+	// Changing the user clears this setting, so it is set afterwards.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return err
 	}
@@ -171,8 +171,9 @@ func ip(args ...string) error {
 	return nil
 }
 
-// inside runs the test again in network and mount namespaces of its own, and
-// reports whether this process is that run. Everything in them ends with it.
+// inside runs the test again in its own network and mount namespaces, and
+// reports whether this process is that run. All processes in these namespaces
+// end with it.
 func inside(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(insideVariable) != "" {
@@ -186,7 +187,7 @@ func inside(t *testing.T) bool {
 			t.Skipf("needs %s: Debian has it in iproute2 and util-linux", tool)
 		}
 	}
-	t.Parallel() // the pods of different tests do not meet
+	t.Parallel() // tests run in parallel, because the pods of different tests have separate networks
 	built := newImage(t)
 	self, err := os.Executable()
 	if err != nil {

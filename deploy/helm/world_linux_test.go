@@ -35,7 +35,8 @@ const (
 	resolver = "search default.svc.cluster.local svc.cluster.local cluster.local\nnameserver " + nameServer + "\noptions ndots:5\n"
 	domain   = "hostd-nodes.default.svc.cluster.local"
 	service  = "hostd.default.svc.cluster.local"
-	// patience bounds each wait of the test; what it waits for takes seconds.
+	// patience limits each wait of the test, although the awaited conditions take
+	// only seconds.
 	patience = 3 * time.Minute
 	// restartPause is the pause before a container that ended starts again.
 	restartPause = time.Second
@@ -47,7 +48,7 @@ type world struct {
 	dir     string
 	image   image
 	names   *names
-	ended   atomic.Int32 // containers that ended without being stopped
+	ended   atomic.Int32 // number of containers that ended without being stopped
 	mu      sync.Mutex
 	next    netip.Addr
 	links   int
@@ -58,7 +59,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), image: newImage(t), next: netip.MustParseAddr("10.42.1.1"), running: map[string]*pod{}}
-	// The mounts of the directory's parents must not hide it from containers.
+	// Mounts on parent directories must not hide the directory from containers.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -114,21 +115,21 @@ type pod struct {
 	address netip.Addr
 	hosts   []string // names of the pod itself
 	serves  []string // names that have the pod's address while it is ready
-	// hookMayFail is set if the node stops together with the others, so that
-	// there is no node to move leaderships to.
+	// hookMayFail is set if the node stops together with the others, so that there
+	// is no node to which leaderships can be moved.
 	hookMayFail bool
 	ready       atomic.Bool
 	stopped     chan struct{} // closed when the pod has to end
-	gone        chan struct{} // closed when it has ended
+	gone        chan struct{} // closed when the pod has ended
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd
-	ends  chan error // of the current process
+	ends  chan error // receives the result of the current process
 	began int        // how many times the container was started
 }
 
 // start starts a pod with a new address. hosts are its own names, and serves
-// those of services that only have ready pods.
+// are the names of services that include only ready pods.
 func (w *world) start(c *container, hosts, serves []string) *pod {
 	w.t.Helper()
 	w.mu.Lock()
@@ -165,7 +166,8 @@ func (p *pod) launch() error {
 		s.Binds = append(s.Binds, bind{m.source, m.target, m.readOnly})
 	}
 	if isDynamic(w.image.program()) {
-		// Releases are static; the program that other tests have built need not be.
+		// Release programs are statically linked, but a program that other tests have
+		// built may not be.
 		for _, dir := range []string{"/lib", "/lib64"} {
 			if _, err := os.Stat(dir); err == nil {
 				s.Binds = append(s.Binds, bind{dir, dir, true})
@@ -240,8 +242,8 @@ func isDynamic(program string) bool {
 	return slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
-// tend does what a kubelet does: it probes the container, and starts it again
-// when it has ended or is not alive.
+// tend acts like a kubelet: it probes the container, and restarts it if it has
+// ended or fails its liveness probe.
 func (p *pod) tend() {
 	defer close(p.gone)
 	defer p.setReady(false)
@@ -349,7 +351,7 @@ func (p *pod) ask(ctx context.Context, probe *corev1.Probe) bool {
 func (p *pod) setReady(ready bool) {
 	select {
 	case <-p.stopped:
-		ready = false // a pod that ends is no endpoint of a service
+		ready = false // a pod that is terminating is no endpoint of a service
 	default:
 	}
 	if p.ready.Swap(ready) == ready {
@@ -367,11 +369,12 @@ func (p *pod) setReady(ready bool) {
 func (p *pod) signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_ = p.cmd.Process.Signal(s) // it may have ended
+	_ = p.cmd.Process.Signal(s) // the process may have ended
 }
 
-// stop ends the pod as Kubernetes does: the services forget it, the hook runs,
-// then the process gets SIGTERM and, at the end of the grace period, SIGKILL.
+// stop ends the pod like Kubernetes: the services remove it, the preStop hook
+// runs, and then the process gets SIGTERM and, at the end of the grace period,
+// SIGKILL.
 func (p *pod) stop() {
 	deadline := time.Now().Add(time.Duration(p.grace) * time.Second)
 	close(p.stopped)
@@ -526,8 +529,8 @@ func (s *statefulSet) data(ordinal int) string {
 	return filepath.Join(s.dir, "volumes", fmt.Sprintf("%s-%d", s.objects.sets[0].Name, ordinal), "data")
 }
 
-// volume makes a volume of a pod, with the owners and modes that a kubelet
-// gives it because of fsGroup.
+// volume creates a volume of a pod, with the owner and mode that a kubelet sets
+// because of fsGroup.
 func (s *statefulSet) volume(pod string, v corev1.Volume) string {
 	s.t.Helper()
 	dir := filepath.Join(s.dir, "volumes", pod, v.Name)
@@ -557,7 +560,7 @@ func (s *statefulSet) volume(pod string, v corev1.Volume) string {
 		for _, source := range v.Projected.Sources {
 			secret(source.Secret.Name, source.Secret.Items, source.Secret.Optional != nil && *source.Secret.Optional)
 		}
-	default: // a claim or an empty directory
+	default: // the volume is a claim or an empty directory
 		writable = true
 	}
 	var err error

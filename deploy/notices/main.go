@@ -1,5 +1,5 @@
 // Command notices writes the licenses of everything that is linked into the
-// program, on every system that it is built for: Go modules, Go's standard
+// program, on every system for which it is built: Go modules, Go's standard
 // library, and the libraries of the web console. It runs the go command and
 // reads the module cache.
 package main
@@ -63,7 +63,8 @@ type part struct {
 	texts         []string
 }
 
-// notices returns the whole text. A text that several parts share occurs once.
+// notices returns the whole text. A license text that several parts share
+// occurs only once.
 func notices(root string) (string, error) {
 	parts, err := modules(root)
 	if err != nil {

@@ -14,13 +14,14 @@ import (
 
 // file is a file in an artifact.
 type file struct {
-	name    string // with slashes
+	name    string // path with slashes
 	mode    fs.FileMode
 	content []byte
 	owner   int // user and group id in tar files
 }
 
-// archives writes a tar.gz for each pair, but a zip for Windows.
+// archives writes a tar.gz for each pair of system and architecture, or a zip
+// for Windows.
 func (r *release) archives() error {
 	for _, pair := range r.pairs {
 		program, err := os.ReadFile(r.programs[pair])

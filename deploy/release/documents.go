@@ -28,7 +28,7 @@ func (r *release) documents(string) ([]file, error) {
 	add := func(name string, args ...string) error {
 		cmd := exec.Command(r.programs[runtime.GOOS+"/"+runtime.GOARCH], args...)
 		cmd.Stderr = os.Stderr
-		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HOSTD_") }) // they would change defaults
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HOSTD_") }) // HOSTD_ variables would change the defaults in the documents
 		text, err := cmd.Output()
 		if err != nil {
 			return fmt.Errorf("hostd %s: %w", strings.Join(args, " "), err)

@@ -25,18 +25,18 @@ import (
 // pairs are the systems and architectures of a release.
 var pairs = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
-// release is what all artifacts have in common.
+// release has the data that all artifacts share.
 type release struct {
 	root, out string
 	version   string
 	commit    string
 	dirty     bool
-	date      time.Time // of the commit, and of every file
+	date      time.Time // time of the commit, and of every file in the artifacts
 	pairs     []string
 	programs  map[string]string // prebuilt programs by pair, for tests
 	signKey   string            // PEM file of an Ed25519 key; empty signs nothing
-	gpgKey    string            // armored key for packages; empty signs none
-	extra     []file            // in every archive and package
+	gpgKey    string            // armored key that signs packages; empty signs none
+	extra     []file            // files in every archive and package
 }
 
 var semver = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
@@ -136,7 +136,7 @@ func (r *release) build(work string) error {
 	}
 	all := r.pairs
 	if here := runtime.GOOS + "/" + runtime.GOARCH; !slices.Contains(all, here) {
-		all = append(slices.Clone(all), here) // it generates the documents
+		all = append(slices.Clone(all), here) // this machine's program generates the documents
 	}
 	const at = "github.com/hostd/hostd/host/telemetry."
 	flags := fmt.Sprintf("-s -w -buildid= -X %sversion=%s -X %scommit=%s -X %sdate=%s -X %sdirty=%v",

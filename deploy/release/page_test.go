@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// instead lists the commands of the page that this test cannot run unchanged,
-// by prefix: a replacement, if any, and the reason.
+// instead lists, by their prefix, the commands of the page that this test
+// cannot run unchanged. Each has a replacement, which may be empty, and the
+// reason.
 var instead = []struct{ begins, run, reason string }{
 	{"sudo apt install ", "dpkg-deb --info hostd_9.8.7-1_amd64.deb", "installing needs root: the package is read, and checkRoots installs it"},
 	{"sudo dnf install ", "test -s hostd-9.8.7-1.x86_64.rpm", "installing needs root and dnf"},

@@ -25,10 +25,11 @@ const (
 	testCommit  = "0123456789abcdef0123456789abcdef01234567"
 )
 
-// tested are the pairs of the test; the cost of each is mostly compression.
+// tested are the pairs of system and architecture that the test builds. The
+// cost of each is mostly compression.
 var tested = []string{"linux/amd64", "windows/arm64"}
 
-// made builds a release of the sources below root. Only the program for this
+// made builds a release from the sources below root. Only the program for this
 // machine is compiled; it also stands in for the other pair, because compiling
 // takes minutes.
 func made(t *testing.T, root, key string) *release {
@@ -128,7 +129,7 @@ func runIn(dir, name string, args ...string) (string, error) {
 
 func checkSums(t *testing.T, all map[string][]byte, public ed25519.PublicKey) {
 	lines := strings.Split(strings.TrimSpace(string(all[sums])), "\n")
-	if len(lines) != len(all)-2 { // except itself and its signature
+	if len(lines) != len(all)-2 { // all files except the checksums themselves and their signature
 		t.Errorf("%d lines for %d artefacts", len(lines), len(all))
 	}
 	for _, line := range lines {
@@ -289,7 +290,7 @@ func checkDeb(t *testing.T, dir string) {
 			t.Error(err)
 		}
 	}
-	// An operator runs this check first.
+	// An operator runs this check before the first start.
 	cmd := exec.Command(filepath.Join(root, "usr/bin/hostd"), "serve", "--check", "--listen", "127.0.0.1:0", "--data-dir", filepath.Join(root, "data"))
 	cmd.Env = append(os.Environ(), "HOSTD_CONFIG="+filepath.Join(root, "etc/hostd/hostd.yaml"))
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -23,7 +23,7 @@ import (
 // the directory with the packages.
 const rootsVariable = "HOSTD_TEST_ROOTS"
 
-// patience is for operations that take seconds on an idle machine.
+// patience limits operations that take seconds on an idle machine.
 const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -37,9 +37,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// checkRoots installs the Debian package in three root file systems, which are
-// copies of this machine's that exist only in memory, and runs the unit's
-// command in each. It upgrades the package under load, and removes it.
+// checkRoots installs the Debian package in three root file systems and runs
+// the unit's command in each. The root file systems are in-memory copies of
+// this machine's. It then upgrades the package under load, and removes it.
 func checkRoots(t *testing.T, r *release) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for namespaces and packages")
@@ -74,7 +74,7 @@ func checkRoots(t *testing.T, r *release) {
 	}
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), rootsVariable+"="+dir)
-	// The end of the first process of the namespace ends the nodes.
+	// When the first process of the namespace ends, the kernel ends the nodes.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) {
@@ -105,7 +105,7 @@ type host struct {
 	notices       *net.UnixConn
 }
 
-// lifeOfPackages runs in the namespaces.
+// lifeOfPackages is the part of the test that runs in the namespaces.
 func lifeOfPackages(dir string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return err
@@ -247,7 +247,7 @@ func (h *host) unit(key string) []string {
 // socket, as systemd does.
 func (h *host) start() error {
 	socket := filepath.Join(h.root, "run/notify")
-	os.Remove(socket) // of the previous start
+	os.Remove(socket) // socket of the previous start
 	var err error
 	if h.notices, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"}); err != nil {
 		return err
@@ -298,7 +298,7 @@ func (h *host) ready() error {
 	}
 }
 
-// stop stops the service as systemd does; it must succeed.
+// stop stops the service like systemd. The service must exit successfully.
 func (h *host) stop() error {
 	if err := h.service.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -314,8 +314,8 @@ func (h *host) stop() error {
 	return nil
 }
 
-// upgrade follows the page: the package is upgraded, which leaves the node
-// running, then the node is drained and restarted.
+// upgrade follows the install page: it upgrades the package, which leaves the
+// node running, and then drains and restarts the node.
 func (h *host) upgrade(file string) error {
 	before := h.service.Process.Pid
 	if err := h.install(file); err != nil {
@@ -332,7 +332,8 @@ func (h *host) upgrade(file string) error {
 	return errors.Join(h.stop(), h.start(), h.ready())
 }
 
-// remove removes and purges the package: the data and the user stay.
+// remove removes and purges the package, and checks that the data and the user
+// stay.
 func (h *host) remove() error {
 	if err := h.stop(); err != nil {
 		return err
@@ -359,7 +360,7 @@ type load struct {
 	hosts  []*host
 	end    chan struct{}
 	tasks  sync.WaitGroup
-	done   atomic.Int64 // acknowledged commands
+	done   atomic.Int64 // number of acknowledged commands
 	failed atomic.Pointer[error]
 }
 
@@ -385,7 +386,7 @@ func startLoad(hosts []*host) *load {
 }
 
 // send sends a command with an id to one node after the other until one
-// answers. Any answer but success or "unavailable" is a failure.
+// answers. Any answer other than success or "unavailable" is a failure.
 func (l *load) send(entity, id string) error {
 	c := http.Client{Timeout: 10 * time.Second}
 	var last error
@@ -415,7 +416,8 @@ func (l *load) send(entity, id string) error {
 	return fmt.Errorf("no node carries out %s: %w", id, last)
 }
 
-// stop ends the load: no command failed, and the entities count each once.
+// stop ends the load, and checks that no command failed and that the entities
+// counted each command once.
 func (l *load) stop() error {
 	close(l.end)
 	l.tasks.Wait()

@@ -16,7 +16,7 @@ import (
 func (r *release) sbom() error {
 	bom := cdx.NewBOM()
 	sum := sha256.Sum256([]byte("hostd " + r.version + " " + r.commit))
-	sum[6], sum[8] = sum[6]&0x0f|0x50, sum[8]&0x3f|0x80 // a version 5 UUID, so that two runs have the same one
+	sum[6], sum[8] = sum[6]&0x0f|0x50, sum[8]&0x3f|0x80 // a version 5 UUID, so that two runs produce the same UUID
 	bom.SerialNumber = fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 	product := cdx.Component{
 		BOMRef: "hostd", Type: cdx.ComponentTypeApplication, Name: "hostd", Version: r.version, PackageURL: "pkg:golang/github.com/hostd/hostd@" + r.version,

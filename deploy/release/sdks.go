@@ -103,8 +103,9 @@ var (
 	cratePrivate = regexp.MustCompile(`(?m)^publish = false\n`)
 )
 
-// crate writes the package of the Rust SDK. cargo package compiles it, which
-// proves that it needs nothing from the checkout, and needs no network.
+// crate writes the package of the Rust SDK. It runs cargo package, which needs
+// no network and compiles the package, so that the crate is known to need
+// nothing from the checkout.
 func (r *release) crate() error {
 	work, err := os.MkdirTemp("", "hostd-crate-*")
 	if err != nil {
@@ -142,7 +143,7 @@ func (r *release) crate() error {
 	if files, err = untar(packed); err != nil {
 		return err
 	}
-	// cargo gives the files that it writes its own times.
+	// cargo sets its own times on the files that it generates.
 	if packed, err = tarGz(files, r.date); err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (r *release) crate() error {
 }
 
 // complete adds the license, and makes the links in README.md absolute, because
-// most of them leave the package.
+// most of them point outside of the package.
 func (r *release) complete(dir string, files []file) ([]file, error) {
 	license, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
 	if err != nil {

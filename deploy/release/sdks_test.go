@@ -45,7 +45,8 @@ func (p project) write(name, content string) {
 	}
 }
 
-// npm installs packages into the project; artefacts of the release have a slash.
+// npm installs packages into the project. A name with a slash is a file of the
+// release.
 func (p project) npm(packages ...string) {
 	p.t.Helper()
 	p.run("npm", append([]string{"install", "--prefer-offline", "--no-audit", "--no-fund", "--loglevel=error"}, packages...)...)
@@ -114,7 +115,7 @@ func checkNPM(t *testing.T, r *release, all map[string][]byte) {
 	if got := p.run("node", "use.js"); got != `{"total":3}`+"\n" {
 		t.Errorf("the client prints %q", got)
 	}
-	// The build used the package and not the copy in the program.
+	// Check that the build used the package and not the copy in the program.
 	p.write("node_modules/@hostd/guest/src/index.ts", "fn broken(")
 	if out, err := runIn(p.dir, r.programs["linux/amd64"], "build", "-o", "counter.wasm"); err == nil || !strings.Contains(out, "@hostd/guest/src/index.ts") {
 		t.Errorf("the installed SDK is not used: %v\n%s", err, out)
@@ -164,7 +165,7 @@ func (p project) dev(args ...string) string {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // the exit code does not matter
+		_ = cmd.Wait() // the exit code is ignored
 	}()
 	p.t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // the process may have ended

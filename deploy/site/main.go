@@ -1,8 +1,8 @@
 // Command site builds a static site from the Markdown pages of the repository:
 // HTML pages with a menu and a search that needs no server, the pages as
 // Markdown, and llms.txt, which lists them for language models. It fails if a
-// link leads nowhere. Two runs on the same files write the same bytes. It needs
-// no network and starts no goroutine.
+// link is broken. Two runs on the same files write the same bytes. It needs no
+// network and starts no goroutine.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	fmt.Fprintf(os.Stderr, "%d files in %s\n", len(s.files), *out)
 }
 
-// write writes the site to a directory, which is emptied first.
+// write writes the site to a directory after emptying it.
 func (s *site) write(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err

@@ -16,19 +16,19 @@ import (
 	gmtext "github.com/yuin/goldmark/text"
 )
 
-// The pages are the repository's own, so their HTML is kept: comments, and the
-// README's picture.
+// HTML in the pages, such as comments and the README's picture, is kept,
+// because the pages are the repository's own.
 var markdown = goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithParserOptions(parser.WithAutoHeadingID()), goldmark.WithRendererOptions(html.WithUnsafe()))
 
 // page is a Markdown file.
 type page struct {
-	name           string // with slashes, from the root of the repository
+	name           string // path with slashes, relative to the root of the repository
 	source         []byte
 	tree           ast.Node
 	title, summary string
 	anchors        []string
 	parts          []part
-	targets        map[*ast.Link]string // files that links lead to, before they are rewritten
+	targets        map[*ast.Link]string // file to which each link points, before links are rewritten
 }
 
 // part is the text below a heading, for the search.
@@ -128,8 +128,8 @@ func (p *page) links() iter.Seq[link] {
 	}
 }
 
-// ids makes the anchors of headings as GitHub does, so that links work there
-// and here.
+// ids generates the anchors of headings like GitHub, so that links work on
+// GitHub and on the site.
 type ids struct{ count map[string]int }
 
 // Generate implements parser.IDs.

@@ -16,7 +16,7 @@ import (
 	"github.com/yuin/goldmark/ast"
 )
 
-// sources is where links to files that are not on the site lead.
+// sources is the base URL for links to files that are not on the site.
 const sources = "https://github.com/hostd/hostd/blob/main/"
 
 //go:embed static
@@ -95,8 +95,8 @@ func htmlName(markdown string) string {
 	return strings.TrimSuffix(markdown, ".md") + ".html"
 }
 
-// rewrite makes the links of a page lead to pages of the site, or to the
-// sources for other files. It copies images.
+// rewrite changes the links of a page to point to pages of the site or, for
+// other files, to the sources. It copies images.
 func (s *site) rewrite(p *page) error {
 	var failed error
 	for n := range p.links() {
@@ -154,7 +154,8 @@ type section struct {
 
 type item struct{ Title, Page string } // Page is the name of the Markdown file
 
-// menu returns the sections of the index page, with the pages that they link to.
+// menu returns the sections of the index page, with the pages to which they
+// link.
 func (s *site) menu() []section {
 	index := s.pages[indexPage]
 	var out []section

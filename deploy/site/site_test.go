@@ -24,8 +24,9 @@ func built(t *testing.T) *site {
 
 var references = regexp.MustCompile(`(?:href|src)="([^"]*)"`)
 
-// TestLinksOfSiteResolve checks every link in the HTML, also those of the menu
-// and of HTML in Markdown, against the files and anchors of the site.
+// TestLinksOfSiteResolve checks every link in the HTML against the files and
+// anchors of the site, including links in the menu and in HTML embedded in
+// Markdown.
 func TestLinksOfSiteResolve(t *testing.T) {
 	s := built(t)
 	pages := 0
@@ -91,8 +92,8 @@ func TestSiteIsReproducible(t *testing.T) {
 	}
 }
 
-// TestLLMsListNamesPages checks that the list has all pages once as Optional or
-// more often in the menu, and that its links lead to Markdown.
+// TestLLMsListNamesPages checks that the list contains every page, either in
+// the menu or once as Optional, and that its links point to Markdown.
 func TestLLMsListNamesPages(t *testing.T) {
 	s := built(t)
 	text := string(s.files["llms.txt"])

@@ -44,7 +44,7 @@ func (d *definition) newCodec(typ reflect.Type) (codec, error) {
 }
 
 // decode decodes a payload. An empty payload means the zero value, so that a
-// client need not send {} to a command whose members are all optional.
+// client does not have to send {} to a command whose members are all optional.
 func decode(c codec, payload []byte, value unsafe.Pointer) error {
 	if len(payload) == 0 {
 		return nil
@@ -73,8 +73,8 @@ type noCodec struct{}
 func (noCodec) Append(dst []byte, _ unsafe.Pointer) ([]byte, error) { return dst, nil }
 func (noCodec) Decode([]byte, unsafe.Pointer) error                 { return nil }
 
-// RawJSON is JSON text that is kept unparsed, for example a member that is only
-// passed on.
+// RawJSON is JSON text that is not parsed, for example a member that the entity
+// only passes on.
 type RawJSON []byte
 
 // MarshalJSON returns the text, or null if it is empty.

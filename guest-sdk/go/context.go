@@ -67,10 +67,11 @@ func (v *View) Principal() (Principal, bool) {
 	return p, true
 }
 
-// Setting returns the value that operators have set for the entity's type under
-// a name, with hostd setting put entity.TYPE.value.NAME, and false if it is not
-// set. A new value reaches different nodes at slightly different times. Event
-// functions cannot read settings: put whatever an event needs into the event.
+// Setting returns the value that an operator has set for the entity's type
+// under a name (hostd setting put entity.TYPE.value.NAME), and false if no
+// value is set. A new value reaches different nodes at slightly different
+// times. Event functions cannot read settings, so put the values that an event
+// needs into the event.
 func (v *View) Setting(name string) (value string, ok bool) {
 	for n, value := range abi.Settings(v.request.Settings) {
 		if string(n) == name {
@@ -115,12 +116,13 @@ func (c *Context) Source() Source {
 	return Source{s.Kind, string(s.EntityType), string(s.EntityID)}
 }
 
-// Token returns the token of the send whose outcome this command is, or "" if
-// it is no outcome or the send had no token.
+// Token returns the token of the send whose outcome this command delivers. It
+// returns "" if the command delivers no outcome, or if the send had no token.
 func (c *Context) Token() string { return string(c.request.Token) }
 
 // Random returns the next number of the command's own random sequence: the same
-// command on the same state draws the same numbers. Not suitable for secrets.
+// command on the same state draws the same numbers. It is not suitable for
+// secrets.
 func (c *Context) Random() uint64 { // splitmix64
 	c.random += 0x9e3779b97f4a7c15
 	z := c.random
@@ -182,14 +184,14 @@ func (c *Context) Send(entityType, entityID, command string, payload any) {
 
 // Answer names the commands of this entity that receive the outcome of a send.
 type Answer struct {
-	OnReply  string // its payload is the reply
-	OnReject string // its payload is {"code":...,"message":...}
-	// Token, at most 32 bytes, comes back with the outcome: see Context.Token.
-	// It needs cluster version 3.
+	OnReply  string // command whose payload is the reply
+	OnReject string // command whose payload is {"code":...,"message":...}
+	// Token, at most 32 bytes, is returned with the outcome, see Context.Token. It
+	// needs cluster version 3.
 	Token string
 }
 
-// SendWithAnswer is Send, with the outcome sent back as a command.
+// SendWithAnswer is like Send, but the outcome is sent back as a command.
 func (c *Context) SendWithAnswer(entityType, entityID, command string, payload any, answer Answer) {
 	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
 		EntityType: field(entityType), EntityID: field(entityID), Command: field(command), Payload: c.payload(payload),
@@ -199,16 +201,16 @@ func (c *Context) SendWithAnswer(entityType, entityID, command string, payload a
 
 // SetTimer makes the host send this entity a command at the given time. It
 // replaces a timer of the same name. If the time is before 1970, the host
-// rejects the command with invalid_argument. SetTimer does not panic then,
-// because a panic would be a guest fault although the time may come from a
-// caller.
+// rejects the command with invalid_argument. SetTimer does not panic in that
+// case, because the time may come from a caller, and a panic would be a guest
+// fault.
 func (c *Context) SetTimer(name string, due Instant, command string, payload any) {
 	c.guest.out = abi.AppendSetTimer(c.guest.out, abi.Timer{
 		Name: field(name), Due: int64(due), Command: field(command), Payload: c.payload(payload),
 	})
 }
 
-// CancelTimer removes a timer, if there is one of that name.
+// CancelTimer removes the timer with the given name, if there is one.
 func (c *Context) CancelTimer(name string) {
 	c.guest.out = abi.AppendCancelTimer(c.guest.out, name)
 }
@@ -216,14 +218,14 @@ func (c *Context) CancelTimer(name string) {
 // Passivate asks the host to remove the entity from memory after this command.
 func (c *Context) Passivate() { c.guest.out = abi.AppendPassivate(c.guest.out) }
 
-// Delete ends the entity's life after this command's events. Its id can be used
+// Delete deletes the entity after this command's events. Its id can be used
 // again; the new entity starts from the initial state.
 func (c *Context) Delete() { c.guest.out = abi.AppendDelete(c.guest.out) }
 
 // field returns text for a frame field whose length has 16 bits. It truncates a
-// longer text to what fits. That is still over the limit of any name, so the
-// host rejects the command with out_of_range. A panic here instead would be a
-// guest fault that a caller can cause.
+// longer text to the maximum length, which still exceeds the limit of any name,
+// so the host rejects the command with out_of_range. Rejected: panicking, which
+// would let a caller cause a guest fault.
 func field(text string) []byte {
 	return []byte(text[:min(len(text), abi.MaxFieldBytes)])
 }

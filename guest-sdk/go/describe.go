@@ -131,7 +131,7 @@ func (d *definition) describe(s *jsonplan.Schemas) typeText {
 	for i := range d.commands {
 		c, form := &d.commands[i], jsonplan.Closed
 		if c.internal {
-			form = jsonplan.Given // the sender is another module, which may be newer
+			form = jsonplan.Given // the sender is a different module, which may be newer
 		}
 		t.Commands = append(t.Commands, commandText{c.name, c.internal, c.rejections, d.schema(s, c.in, form), d.schema(s, c.out, jsonplan.Written)})
 	}

@@ -13,13 +13,13 @@ import (
 )
 
 // A run is a function that runs in a coroutine until it waits for the outcome
-// of a step. Nothing of it is stored except its input and two events a step:
-// asked when the function asks for it, and came with its outcome. A load runs
-// the function again and answers its steps from the events, so the function
-// must ask for the same steps again. Each step it asks for is compared with the
-// asked event in its place, also the last one, whose outcome is missing.
-// Comparing only outcomes would let a changed function take the outcome of the
-// old step for that of its new one.
+// of a step. The run stores only its input and two events for each step: asked
+// when the function asks for the step, and came with the step's outcome.
+// Loading a run runs the function again and answers its steps from the events,
+// so the function must ask for the same steps again. Each step that it asks for
+// is compared with the asked event in the same place, including the last step,
+// whose outcome is missing. Comparing only outcomes would not be enough: a
+// changed function would get the outcome of the old step for its new step.
 
 // Codes of the errors that steps return, in addition to the codes of the
 // rejections of calls.
@@ -29,16 +29,17 @@ const (
 	// CodeDeadlineExceeded: the step's time limit has passed. The command of a
 	// call may still take effect.
 	CodeDeadlineExceeded = "deadline_exceeded"
-	// CodeResultTooLarge: the outcome of the step has more than 48 KiB.
+	// CodeResultTooLarge: the outcome of the step is larger than 48 KiB.
 	CodeResultTooLarge = "result_too_large"
-	// CodePayloadTooLarge: the payload of a call or a send has more than 64
-	// KiB. The step was not made.
+	// CodePayloadTooLarge: the payload of a call or a send is larger than 64 KiB.
+	// The step was not made.
 	CodePayloadTooLarge = "payload_too_large"
 	// CodeTooManySteps ends a run that asks for more than 10,000 steps since
 	// its last checkpoint, or whose history since then exceeds 8 MiB.
 	CodeTooManySteps = "too_many_steps"
-	// CodeCheckpointTooLarge: the value of a checkpoint and the signals that
-	// the run has not received have more than 60 KiB. There is no checkpoint.
+	// CodeCheckpointTooLarge: the value of a checkpoint and the signals that the
+	// run has not received are together larger than 60 KiB. The checkpoint was not
+	// made.
 	CodeCheckpointTooLarge = "checkpoint_too_large"
 	// CodeTooManyChildren: the run has 48 child runs that have not ended. The
 	// step was not made.
@@ -51,11 +52,11 @@ const (
 const (
 	maxSteps        = 10_000
 	maxHistoryBytes = 8 << 20
-	maxStepBytes    = 48 << 10 // of an outcome, a signal, an input and a result
-	maxAsks         = 64       // after which a run yields
+	maxStepBytes    = 48 << 10 // bytes of an outcome, a signal, an input or a result
+	maxAsks         = 64       // number of steps after which a run yields
 	maxAskBytes     = 128 << 10
-	maxChildren     = 48       // runs that a run has started and that have not ended
-	maxPatches      = 32       // of a run, since its last checkpoint
+	maxChildren     = 48       // child runs of a run that have not ended
+	maxPatches      = 32       // patches of a run since its last checkpoint
 	maxCheckpoint   = 60 << 10 // bytes of its event
 	maxSignals      = 1000
 	maxSignalBytes  = 1 << 20
@@ -67,7 +68,7 @@ const (
 	stepSend  = "send"
 	stepSleep = "sleep"
 	stepWait  = "wait"
-	stepPatch = "patch" // it has no outcome
+	stepPatch = "patch" // a patch has no outcome
 	stepRun   = "run"
 )
 
@@ -75,24 +76,24 @@ const (
 type step struct {
 	number  int
 	kind    string
-	typ, id string // of the destination
-	name    string // of the command or the signal
+	typ, id string // type and id of the destination
+	name    string // name of the command or the signal
 	payload []byte
-	digest  string // of everything else that must not change
+	digest  string // digest of everything else that must not change
 	due     Instant
 	within  Duration
 	retry   *retry
-	close   ParentClose // of a child run
+	close   ParentClose // for a child run
 
 	attempt int
 	done    bool
-	order   int // of the outcome among the outcomes of the run
+	order   int // position of the outcome among the outcomes of the run
 	code    string
 	message string
 	value   []byte
 }
 
-// text describes a step for people.
+// text describes the step in an error message for people.
 func (s *step) text() string { return stepText(s.kind, s.target(), s.name) }
 
 func (s *step) target() string {
@@ -114,8 +115,8 @@ func stepText(kind, target, name string) string {
 	return kind
 }
 
-// sum sets the digest: of the payload, and of the numbers and the codes of
-// retries that the step depends on.
+// sum sets the step's digest. It covers the payload, the given numbers, and the
+// codes on which the step is retried.
 func (s *step) sum(numbers ...int64) *step {
 	h := fnv.New64a()
 	h.Write(s.payload)
@@ -131,7 +132,7 @@ func (s *step) sum(numbers ...int64) *step {
 	return s
 }
 
-// err returns the outcome as an error, nil if the step succeeded.
+// err returns the outcome as an error, or nil if the step succeeded.
 func (s *step) err() error {
 	if s.code == "" {
 		return nil
@@ -162,38 +163,38 @@ type run struct {
 	err         error
 	panicked    string // where and why the function panicked
 
-	made     []*step // asked for and not in the history yet
-	pending  []*step // in the history, without an outcome
+	made     []*step // steps that the function has asked for and that are not in the history yet
+	pending  []*step // steps in the history without an outcome
 	steps    int
-	base     int             // steps before the last checkpoint
-	recorded int             // steps in the history
-	restart  *runCheckpoint  // the function has asked for it, and the history does not have it yet
+	base     int             // number of steps before the last checkpoint
+	recorded int             // number of steps in the history
+	restart  *runCheckpoint  // a checkpoint that the function has asked for and that is not in the history yet
 	fault    string          // how the function differs from the history
-	patch    string          // the function asks about it, and the history has not told yet
-	patches  map[string]bool // that it has asked about
+	patch    string          // the patch that the function asks about, while the history has no answer yet
+	patches  map[string]bool // answers for the patches that the function has asked about
 
-	asks, askBytes int // since the function was resumed
+	asks, askBytes int // number and bytes of steps since the function was resumed
 	paused         bool
-	resuming       bool // a command that resumes it is on its way
-	idle           int  // checkpoints in succession without an outcome, the last one included
+	resuming       bool // a command that resumes the run is on its way
+	idle           int  // number of checkpoints in succession without an outcome, including the last one
 	cancelled      bool
 	outcomes       int
-	bytes          int // of the history
+	bytes          int // size of the history
 
 	now    Instant
 	random uint64
 
-	children              []childRun // that have not ended, as far as the run knows
+	children              []childRun // child runs that have not ended, as far as the run knows
 	parent                parentRun
 	signals               []signalled
 	signalBytes           int
-	events, emitted, sent int // in the current command: events, their bytes, the bytes of sends
-	timers                int // set and cancelled in the current command
+	events, emitted, sent int // number of events, their bytes, and the bytes of sends in the current command
+	timers                int // number of timers set and cancelled in the current command
 }
 
 // unloaded is the value with which steps panic in a function that must not act
 // any more, because the run leaves memory, differs from its history or has
-// ended. A deferred function that acts panics with it again.
+// ended. If a deferred function makes a step, that step panics with it again.
 type unloaded struct{}
 
 // start begins the coroutine. It does not run the function yet.
@@ -211,7 +212,7 @@ func (r *run) start() {
 			}
 		}()
 		result, err := r.body(&Flow{r})
-		if r.ending != nil { // although the function has recovered
+		if r.ending != nil { // even if the function has recovered
 			result, err = nil, r.ending
 		}
 		if !r.halted {
@@ -229,9 +230,10 @@ func (r *run) resume(now int64) {
 	r.next()
 }
 
-// decide answers the question about a patch, and lets the function run until it
-// waits. A run that has the patch continues in another command if it makes a
-// step now, because its decision may come on top of another event's.
+// decide answers the function's question about a patch, and lets the function
+// run until it waits. If a run that has the patch then makes a step, it
+// continues in another command, because this command may already contain the
+// steps that follow another event.
 func (r *run) decide(has bool, now int64) {
 	if r.patches == nil {
 		r.patches = map[string]bool{}
@@ -246,8 +248,8 @@ func (r *run) decide(has bool, now int64) {
 	}
 }
 
-// lacks answers no to questions about patches, because the history continues
-// without them.
+// lacks answers no to the function's questions about patches, because the
+// history continues without these patches.
 func (r *run) lacks() {
 	for r.patch != "" && len(r.made) == 0 && !r.halted {
 		r.decide(false, 0)
@@ -277,7 +279,7 @@ func (r *run) check() {
 	}
 }
 
-// end ends the run with an error, whatever the function does.
+// end ends the run with an error, regardless of what the function does.
 func (r *run) end(err error) {
 	r.ending = err
 	panic(unloaded{})
@@ -329,7 +331,7 @@ func (r *run) settle(s *step, code, message string, value []byte) {
 	}
 }
 
-// find returns a pending step, nil if there is none of that number.
+// find returns the pending step with the given number, or nil if there is none.
 func (r *run) find(number int) *step {
 	for _, s := range r.pending {
 		if s.number == number {
@@ -366,15 +368,15 @@ func panicText(p any) string {
 // ID returns the run's id.
 func (f *Flow) ID() string { return f.run.id }
 
-// Now returns the time of the command that the run continues with. It is stored,
-// so a replay returns the same.
+// Now returns the time of the command with which the run continues. The time is
+// stored, so a replay returns the same time.
 func (f *Flow) Now() Instant {
 	f.run.check()
 	return f.run.now
 }
 
 // Random returns the next number of the run's own random sequence, which a
-// replay repeats. Not suitable for secrets.
+// replay repeats. It is not suitable for secrets.
 func (f *Flow) Random() uint64 {
 	f.run.check()
 	f.run.random += 0x9e3779b97f4a7c15
@@ -405,18 +407,19 @@ func (f *Flow) UUID() string {
 
 // Cancelled reports whether the run was cancelled. A cancellation ends the
 // waits that are pending at that time with CodeCancelled. Later steps work as
-// usual, so that the function can undo what it did.
+// usual, so that the function can undo its earlier steps.
 func (f *Flow) Cancelled() bool {
 	f.run.check()
 	return f.run.cancelled
 }
 
-// Checkpoint ends the function and starts it again with another input, which
-// must be of the type of its input. It does not return then. The run keeps its
-// id, the signals that it has not received, and Cancelled. Its history so far
-// is not needed any more: a load, the check of a new module, and the limits of
-// steps and bytes begin at the checkpoint. So a run that continues for years makes
-// checkpoints, with an input that says how far it is:
+// Checkpoint ends the function and starts it again with a new input, which must
+// have the type of the function's input. If it succeeds, it does not return.
+// The run keeps its id, the signals that it has not received, and Cancelled.
+// Its earlier history is no longer needed: loading, the compatibility check of
+// a new module, and the limits of steps and bytes start at the checkpoint. A
+// run that continues for years therefore makes checkpoints, with an input that
+// records its progress:
 //
 //	return out, f.Checkpoint(next)
 //
@@ -459,7 +462,7 @@ func (f *Flow) Checkpoint(input any) error {
 	}
 	r.restart = e
 	r.block()
-	return nil // never: the history continues with another function
+	return nil // never reached: the history continues with a new call of the function
 }
 
 // Patched reports whether the run has the patch with an id, so that one function
@@ -471,11 +474,11 @@ func (f *Flow) Checkpoint(input any) error {
 //		// as it was
 //	}
 //
-// A run has the patch if it had not come to this place when the module with the
-// patch began to serve; its history records that. The answer for an id is the
-// same until the run ends or makes a checkpoint. Remove the call and the old
-// code when no open run needs them; a module without a patch that an open run
-// has is refused. A run asks about at most 32 patches.
+// A run has the patch if it had not reached this place when the module with the
+// patch began to serve; its history records that. The answer for an id stays
+// the same until the run ends or makes a checkpoint. Remove the call and the
+// old code when no open run needs them. A cluster does not activate a module
+// without a patch that an open run has. A run can ask about at most 32 patches.
 func (f *Flow) Patched(id string) bool {
 	r := f.run
 	r.check()
@@ -535,7 +538,8 @@ func (f *Flow) message(kind, entityType, entityID, command string, payload any) 
 // StepOption changes how a step waits.
 type StepOption func(*step)
 
-// Within limits how long a step waits: then it fails with CodeDeadlineExceeded.
+// Within limits how long a step waits. After that time, the step fails with
+// CodeDeadlineExceeded.
 func Within(d Duration) StepOption {
 	return func(s *step) { s.within = d }
 }
@@ -548,12 +552,12 @@ type retry struct {
 }
 
 // Retry repeats a call that failed with one of the codes, or with "internal",
-// because its entity failed. It makes at most that many attempts. It waits for
-// initial before the second one, and twice as long before each later one, up to
-// most.
+// which means that the called entity failed. It makes at most the given number
+// of attempts. It waits for initial before the second attempt, and twice as
+// long before each later one, up to most.
 func Retry(attempts int, initial, most Duration, codes ...string) StepOption {
 	return func(s *step) {
-		sorted := slices.Clone(codes) // their order has no effect, so it may change
+		sorted := slices.Clone(codes) // the order of the codes has no effect, so it may change
 		slices.Sort(sorted)
 		s.retry = &retry{initial: initial, most: most, attempts: attempts, codes: slices.Compact(sorted)}
 	}
@@ -579,7 +583,8 @@ func (t *retry) wait(attempt int, code string) (Duration, bool) {
 	return min(d, max(t.most, t.initial, Millisecond)), retried
 }
 
-// numbers are the parts of the policy that must not change while a step waits.
+// numbers returns the parts of the retry policy that must not change while a
+// step waits.
 func (s *step) numbers() []int64 {
 	n := []int64{int64(s.within)}
 	if s.retry != nil {
@@ -588,7 +593,7 @@ func (s *step) numbers() []int64 {
 	return n
 }
 
-// Pending is a step whose outcome may not be there yet.
+// Pending is a step that may not have an outcome yet.
 type Pending[R any] struct {
 	run  *run
 	step *step
@@ -636,7 +641,8 @@ func Call[R any](f *Flow, entityType, entityID, command string, payload any, opt
 	return Begin[R](f, entityType, entityID, command, payload, options...).Result()
 }
 
-// ParentClose is what happens to a child run when its parent ends before it.
+// ParentClose determines what happens to a child run if its parent ends before
+// it does.
 type ParentClose string
 
 // What happens to a child run when its parent ends.
@@ -646,16 +652,18 @@ const (
 	ChildContinues   ParentClose = "abandon"
 )
 
-// OnParentEnd sets what happens to a child run when its parent ends before it.
+// OnParentEnd sets what happens to a child run if its parent ends before it
+// does.
 func OnParentEnd(p ParentClose) StepOption {
 	return func(s *step) { s.close = p }
 }
 
 // BeginRun starts a run of a workflow type as a child and returns without
-// waiting for its end. The child may be of another module. If its type declares
-// Sends, these must include the type of the parent, because the child reports
-// its end to it. Children may nest 32 deep: a deeper one fails with the code
-// too_deep. An id that was used before fails with already_started.
+// waiting for its end. The child's type may belong to a different module. If
+// that type declares Sends, they must include the type of the parent, because
+// the child reports its end to the parent. Children may be nested 32 levels
+// deep; a child below that fails with the code too_deep. If the id was used
+// before, the child fails with already_started.
 //
 // If the step's time limit passes or the run is cancelled, the child continues
 // until the parent ends: see OnParentEnd.
@@ -680,7 +688,7 @@ func BeginRun[R any](f *Flow, workflowType, id string, input any, options ...Ste
 	return &Pending[R]{run: f.run, step: f.run.ask(s.sum(int64(s.within), int64(len(s.close))))}
 }
 
-// starting counts the child runs that are not in the history yet.
+// starting returns the number of child runs that are not in the history yet.
 func (r *run) starting() (n int) {
 	for _, s := range r.made {
 		if s.kind == stepRun {
@@ -690,8 +698,9 @@ func (r *run) starting() (n int) {
 	return n
 }
 
-// Run starts a run of a workflow type as a child and waits for its end: its
-// result, or a *Rejection with the code with which it failed.
+// Run starts a run of a workflow type as a child and waits for its end. It
+// returns the child's result, or a *Rejection with the code with which the
+// child failed.
 func Run[R any](f *Flow, workflowType, id string, input any, options ...StepOption) (R, error) {
 	return BeginRun[R](f, workflowType, id, input, options...).Result()
 }
@@ -703,7 +712,8 @@ func (f *Flow) After(d Duration) *Pending[None] {
 	return &Pending[None]{run: f.run, step: f.run.ask(s)}
 }
 
-// Receive returns a step that succeeds with the next signal of a name.
+// Receive returns a step that succeeds with the next signal that has the given
+// name.
 func Receive[T any](f *Flow, name string, options ...StepOption) *Pending[T] {
 	s := &step{kind: stepWait, name: name}
 	for _, option := range options {
@@ -713,8 +723,8 @@ func Receive[T any](f *Flow, name string, options ...StepOption) *Pending[T] {
 	return &Pending[T]{run: f.run, step: f.run.ask(s.sum(int64(s.within)))}
 }
 
-// Wait waits for the next signal of a name. Signals that came before are
-// queued, in order.
+// Wait waits for the next signal with the given name. Signals that arrived
+// earlier are queued, in order.
 func Wait[T any](f *Flow, name string, options ...StepOption) (T, error) {
 	return Receive[T](f, name, options...).Result()
 }
@@ -742,9 +752,10 @@ func All(f *Flow, steps ...Awaitable) error {
 	return first
 }
 
-// Race waits until one of the steps has an outcome, and returns its index: that
-// of the first outcome in the order of the run's history. It returns -1 if
-// there are no steps. The other steps continue.
+// Race waits until one of the steps has an outcome, and returns the index of
+// that step. If several steps have outcomes, it is the step whose outcome is
+// first in the run's history. Race returns -1 if there are no steps. The other
+// steps continue.
 func Race(f *Flow, steps ...Awaitable) int {
 	f.run.check()
 	for len(steps) > 0 {

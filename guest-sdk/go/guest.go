@@ -18,7 +18,7 @@ type Guest struct {
 	name     string
 	version  string
 	types    []*definition
-	entities []*entityPage // by handle
+	entities []*entityPage // entities by handle
 	out      []byte
 	before   []byte // the state before a command of a durable-state type
 	command  Context
@@ -32,14 +32,15 @@ type entity struct {
 	id    string
 }
 
-// entityPage holds the entities of consecutive handles. Many small pages are
-// used instead of one growing slice, because linear memory never shrinks and
-// each block that a growing slice leaves behind is too small for the next one.
+// entityPage holds the entities of consecutive handles. Rejected: one growing
+// slice. Linear memory never shrinks, and each block that a growing slice
+// leaves behind is too small for the next one.
 type entityPage [pageEntities]entity
 
 const pageEntities = 256
 
-// maxEntities limits handles, so that a wrong one does not exhaust memory.
+// maxEntities limits handles, so that an invalid handle does not exhaust
+// memory.
 const maxEntities = 1 << 26
 
 // NewGuest returns a module of the given types. It panics if there are none or
@@ -120,7 +121,8 @@ func (d *definition) load(snapshot []byte) (unsafe.Pointer, abi.LoadStatus) {
 }
 
 // loadRun loads a run from the payload of its last checkpoint. The host makes
-// no other snapshots of runs, but tools load that of a run that was not started.
+// no other snapshots of runs, but tools also load the snapshot of a run that
+// was not started.
 func (d *definition) loadRun(id string, checkpoint []byte) (unsafe.Pointer, abi.LoadStatus) {
 	state := d.initial()
 	if checkpoint == nil || string(checkpoint) == emptyRun {
@@ -282,8 +284,8 @@ func (g *Guest) Drop(handle int64) {
 	}
 }
 
-// find returns the entity of a handle, which may be free, or nil for a handle
-// that was never used.
+// find returns the entity with a handle. The entity may be a free slot; for a
+// handle that was never used, it is nil.
 func (g *Guest) find(handle int64) *entity {
 	if handle < 0 || handle/pageEntities >= int64(len(g.entities)) {
 		return nil

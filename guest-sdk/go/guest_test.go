@@ -18,8 +18,8 @@ func newcomers() *hostd.Type[named] {
 	return t
 }
 
-// Goal: whichever handles a host uses, each is one entity from its load until
-// it is dropped.
+// Whatever handles a host uses, each of them identifies one entity from its
+// load until it is dropped.
 func TestHandlesIdentifyEntities(t *testing.T) {
 	g := hostd.NewGuest("handles", "1.0.0", newcomers())
 	handles := []int64{70_000, 0, 255, 256, 511, 1 << 20}
@@ -49,7 +49,7 @@ func TestHandlesIdentifyEntities(t *testing.T) {
 		}
 	}
 	g.Drop(255)
-	g.Drop(1 << 21) // it was never loaded
+	g.Drop(1 << 21) // this handle was never loaded
 	for _, h := range []int64{255, 257, 1 << 21, -1} {
 		if !panics(func() { g.Query(h, nil) }) {
 			t.Errorf("handle %d has an entity", h)

@@ -30,9 +30,9 @@
 // from a package variable.
 //
 // Emit encodes the event, decodes it from the bytes that it wrote, and applies
-// it to the state, so that a live entity and a replayed one take the same path.
-// Event functions must not read the clock, draw random numbers or depend on the
-// order of a map; a command may use Context.Now and Context.Random.
+// it to the state, so that live and replayed entities use the same code. Event
+// functions must not read the clock, draw random numbers or depend on the order
+// of a map; a command may use Context.Now and Context.Random.
 //
 // The same entity runs natively under go test: see package hostdtest. The SDK
 // starts no goroutine, and nothing in it is safe for concurrent use, because
@@ -54,8 +54,8 @@ type Encoding uint8
 const (
 	// JSON means that payloads are JSON text. The struct tags of encoding/json
 	// apply, with omitempty as the only supported option. The tag hostd has
-	// options for the schema: required, min=N, max=N, enum=A|B, desc=TEXT,
-	// which comes last.
+	// options for the schema: required, min=N, max=N, enum=A|B, and desc=TEXT,
+	// which must be the last one.
 	JSON Encoding = iota
 	// Bytes means that payloads are opaque. Their Go types are []byte, string,
 	// or have the methods AppendBinary or MarshalBinary, and UnmarshalBinary.
@@ -80,13 +80,14 @@ func (t *Type[S]) definition() *definition { return t.def }
 // Option changes how the host treats an entity type.
 type Option func(*definition)
 
-// SnapshotEvery asks the host for a snapshot after that many events.
+// SnapshotEvery asks the host to take a snapshot after every given number of
+// events.
 func SnapshotEvery(events int) Option {
 	return func(d *definition) { d.snapshotEvery = events }
 }
 
 // PassivateAfter asks the host to remove an entity from memory once it has been
-// idle for that long.
+// idle for the given time.
 func PassivateAfter(idle Duration) Option {
 	return func(d *definition) { d.passivateAfter = idle }
 }
@@ -97,10 +98,11 @@ func AlwaysOn() Option {
 	return func(d *definition) { d.alwaysOn = true }
 }
 
-// ShardKey places related entities in one shard: all entities whose ids are
-// equal up to the first until, among the types with the same group. An empty
-// until means the whole id, an empty group the type's own name. It can never
-// change once the type has been activated.
+// ShardKey places related entities in one shard. Entities share a shard if
+// their types have the same group and their ids are equal up to the first
+// occurrence of until. An empty until means the whole id, and an empty group
+// means the type's own name. The shard key can never change once the type has
+// been activated.
 func ShardKey(group, until string) Option {
 	return func(d *definition) { d.shardKey = shardKeyText{group, until} }
 }
@@ -119,29 +121,31 @@ func Durable[S any](name string, encoding Encoding, options ...Option) *Type[S] 
 	return declare[S](name, encoding, true, options)
 }
 
-// Transient declares a type whose entities store nothing: their state is in
+// Transient declares a type whose entities store nothing. Their state is in
 // memory, their commands change it in place, and it is lost when they leave
-// memory or their node. They emit no events, send nothing and set no timers.
+// memory or move to another node. They emit no events, send nothing and set no
+// timers.
 func Transient[S any](name string, encoding Encoding, options ...Option) *Type[S] {
 	t := declare[S](name, encoding, true, options)
 	t.def.transient = true
 	return t
 }
 
-// RetainSnapshots asks the host to keep that many snapshots of an entity, at
-// most 4.
+// RetainSnapshots asks the host to keep the given number of snapshots of an
+// entity, at most 4.
 func RetainSnapshots(snapshots int) Option {
 	return func(d *definition) { d.keepSnapshots = snapshots }
 }
 
 // CutEvents lets the host delete the events that no retained snapshot needs.
-// They can no longer be read, and every later version of the module must be
-// able to read the snapshots of this one.
+// Deleted events can no longer be read, and every later version of the module
+// must be able to read the snapshots of this version.
 func CutEvents() Option {
 	return func(d *definition) { d.retain = `"snapshots"` }
 }
 
-// RetainEvents is CutEvents, except that the last events of an entity are kept.
+// RetainEvents is like CutEvents, except that the given number of last events
+// of an entity is kept.
 func RetainEvents(last int) Option {
 	return func(d *definition) { d.retain = strconv.Itoa(last) }
 }
@@ -152,11 +156,11 @@ func Singleton() Option {
 	return func(d *definition) { d.singleton = true }
 }
 
-// StateVersion sets the version of the form of the state. A module with the
-// same version as the previous module may load its snapshots, once a
-// compatibility check of all entities has found that it reads them the same
-// way. Increment it when the previous version's snapshots differ from what this
-// version would have written.
+// StateVersion sets the version of the state's format. A module with the same
+// version as the previous module may load that module's snapshots, once a
+// compatibility check of all entities has found that both read them in the same
+// way. Increment the version if the previous version's snapshots differ from
+// those that this version would write.
 func StateVersion(version int) Option {
 	return func(d *definition) { d.stateForms.version = version }
 }
@@ -179,18 +183,18 @@ func RecordPrincipal() Option {
 	return func(d *definition) { d.recordPrincipal = true }
 }
 
-// Sends lists the types that entities of this type may send to: names, or
-// prefixes followed by *. A command that sends to another type fails, and
-// nothing of it is stored. If the list is empty the entities may not send at
-// all; without this option they may send to any type. An entity may always send
-// to itself.
+// Sends lists the types to which entities of this type may send: names, or
+// prefixes followed by *. A command that sends to any other type fails, and
+// nothing is stored. If the list is empty, the entities may not send at all;
+// without this option, they may send to any type. An entity may always send to
+// itself.
 func Sends(entityTypes ...string) Option {
 	return func(d *definition) { d.sends = d.typePatterns("sends", entityTypes) }
 }
 
 // AcceptsFrom lists the types whose messages entities of this type accept, in
-// the form of Sends. The host rejects a message from another type with the code
-// "not_accepted" without calling the entity. Outcomes of an entity's own
+// the form of Sends. The host rejects a message from any other type with the
+// code "not_accepted", without calling the entity. Outcomes of an entity's own
 // messages are always accepted. Without this option, messages of any type are
 // accepted or, if role checks are on, those of types with the same owner.
 func AcceptsFrom(entityTypes ...string) Option {

@@ -388,8 +388,8 @@ func mustPanic(t *testing.T, name, want string, f func()) {
 	f()
 }
 
-// TestOverlongNamesDoNotPanic checks that a name that does not fit a frame exceeds a limit of
-// the host, and does not make the guest panic.
+// TestOverlongNamesDoNotPanic checks that a name that is too long for a frame
+// is left to the host's limits, and does not make the guest panic.
 func TestOverlongNamesDoNotPanic(t *testing.T) {
 	e := hostd.Entity[int]("t", hostd.JSON)
 	for name, do := range map[string]func(c *hostd.Context, long string) error{
@@ -439,7 +439,7 @@ func TestHandleDoesNotAllocate(t *testing.T) {
 	g.Load(0, 0, nil)
 	input := abi.AppendPayload(abi.AppendName(nil, "add"), []byte(`{"N":3}`))
 	g.Handle(0, input)
-	if n := testing.AllocsPerRun(100, func() { g.Handle(0, input) }); n > 1 { // the event, which Emit receives as an interface
+	if n := testing.AllocsPerRun(100, func() { g.Handle(0, input) }); n > 1 { // one allocation: the event, which Emit receives as an interface
 		t.Errorf("%v allocations", n)
 	}
 }

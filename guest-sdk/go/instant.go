@@ -28,7 +28,7 @@ func (i Instant) Add(d Duration) Instant { return Instant(addSaturating(int64(i)
 // Sub returns i minus earlier, or the longest Duration if the difference
 // exceeds it.
 func (i Instant) Sub(earlier Instant) Duration {
-	if earlier == -1<<63 { // it has no negative
+	if earlier == -1<<63 { // the earliest value has no negative counterpart
 		return Duration(addSaturating(addSaturating(int64(i), 1<<63-1), 1))
 	}
 	return Duration(addSaturating(int64(i), -int64(earlier)))

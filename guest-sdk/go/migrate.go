@@ -14,7 +14,7 @@ import (
 type stateForms struct {
 	version int         // current version; 0 means none
 	word    uintptr     // the current Go type; see typeWord
-	older   []migration // by version, once linked
+	older   []migration // migrations by version, once linked
 }
 
 // migration converts a version of a state to the next version.
@@ -27,12 +27,12 @@ type migration struct {
 	run     func(old unsafe.Pointer) unsafe.Pointer
 }
 
-// MigrateState declares an earlier version of a type's state: version is its
-// number, from 1 on, Old the Go type that it was written by, and up converts it
-// to the next version. The current version is the one after the last migrated
-// version, whether or not StateVersion sets it. States that were written before
-// any version was declared have version 1. Leading versions that no entity has
-// any more may be omitted.
+// MigrateState declares an earlier version of a type's state. version is its
+// number, starting at 1, Old is the Go type with which it was written, and up
+// converts it to the next version. The current version is the one after the
+// last migrated version, whether or not StateVersion sets it. States that were
+// written before any version was declared have version 1. Leading versions that
+// no entity has any more may be omitted.
 //
 //	hostd.MigrateState(drafts, 1, func(old DraftV1) Draft {
 //		return Draft{Words: strings.Fields(old.Text)}
@@ -42,8 +42,8 @@ type migration struct {
 // until a command changes the entity's state; until then it is migrated each
 // time the entity is loaded.
 //
-// The states of an event-sourced type are stored in its snapshots. Those are
-// migrated only if the entity's first events were deleted, so that its state
+// The states of an event-sourced type are stored in its snapshots. A snapshot
+// is migrated only if the entity's first events were deleted, so that its state
 // cannot be rebuilt from events, and only until the entity's next snapshot.
 func MigrateState[S, Old, New any](t *Type[S], version int, up func(Old) New) {
 	d := t.def

@@ -55,8 +55,8 @@ func TestStatesAreMigrated(t *testing.T) {
 }
 
 // TestManifestOfMigratedStates checks that the manifest has the current version
-// and the earlier versions with their schemas, however often a module is made
-// of the type.
+// and the earlier versions with their schemas, no matter how often a module is
+// created from the type.
 func TestManifestOfMigratedStates(t *testing.T) {
 	typ := drafts()
 	for range 2 {
@@ -99,8 +99,8 @@ func TestUnreadableStatesAreRejected(t *testing.T) {
 	}
 }
 
-// TestMigrationsMustReachCurrentVersion checks that the declared migrations must lead from
-// each version to the current state.
+// TestMigrationsMustReachCurrentVersion checks that declaring a type fails unless its
+// migrations lead from each declared version to the current state.
 func TestMigrationsMustReachCurrentVersion(t *testing.T) {
 	type T = hostd.Type[draft3]
 	for says, declare := range map[string]func(d *T){

@@ -19,7 +19,7 @@ type definition struct {
 	singleton      bool
 	keepSnapshots  int
 	retain         string // as in the manifest
-	transient      bool   // also durable, but nothing is emitted
+	transient      bool   // durable is set too, but no state is emitted
 	shardKey       shardKeyText
 	stateForms     stateForms
 	unchecked      bool // payloads are not checked against schemas
@@ -28,9 +28,9 @@ type definition struct {
 
 	recordPrincipal bool
 
-	// Only workflow types use these. now is the time of the handled event or
-	// command, and id is its entity. release is called before a state is
-	// dropped, and prepare before it is read.
+	// Only workflow types use these fields. now is the time of the handled event
+	// or command, and id is its entity. release is called before a state is
+	// dropped, and prepare before a state is read.
 	workflow bool
 	now      int64
 	id       string
@@ -48,8 +48,8 @@ type definition struct {
 }
 
 type event struct {
-	declared string // its name
-	name     string // with its version: the type of stored events
+	declared string // the event's name
+	name     string // the name with its version, which is the type of stored events
 	codec    codec
 	typ      uintptr // see typeWord
 	append   func(dst []byte, value any) ([]byte, error)
@@ -85,7 +85,7 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 		panic("hostd: " + d.name + ": " + reflect.TypeFor[E]().String() + " is two events")
 	}
 	c := d.mustCodec(reflect.TypeFor[E](), "event "+name)
-	var value, zero E // reused: evolve gets a copy, and the memory it points to is fresh
+	var value, zero E // reused, because evolve gets a copy whose pointers lead to new memory
 	d.events = append(d.events, event{
 		declared: name,
 		name:     name,
@@ -119,7 +119,7 @@ func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S
 	in := d.mustCodec(reflect.TypeFor[C](), "command "+name)
 	out := d.mustCodec(reflect.TypeFor[R](), "reply of "+name)
 	var (
-		cmd, zero C // reused: the handler gets a copy
+		cmd, zero C // reused, because the handler gets a copy
 		reply     R
 	)
 	made := command{name: name, in: in, out: out}
@@ -143,16 +143,16 @@ func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S
 // CommandOption changes how the host treats a command.
 type CommandOption func(*command)
 
-// Internal hides a command from clients: only entities and timers may send it,
-// such as the steps of a saga. If a client sends it, the host rejects it before
-// it calls the guest.
+// Internal hides a command, such as a step of a saga, from clients: only
+// entities and timers may send it. If a client sends it, the host rejects it
+// without calling the guest.
 func Internal() CommandOption {
 	return func(c *command) { c.internal = true }
 }
 
-// Rejects lists the codes with which the handler of a command rejects it, in
-// addition to those of the SDK, so that generated clients have them as a type.
-// The host does not enforce the list.
+// Rejects lists the codes with which a command's handler rejects it, in
+// addition to the codes of the SDK, so that generated clients have them as a
+// type. The host does not enforce the list.
 func Rejects(codes ...string) CommandOption {
 	list := append([]string{}, codes...)
 	return func(c *command) { c.rejections = &list }
@@ -199,9 +199,9 @@ func (d *definition) mustCodec(typ reflect.Type, what string) codec {
 	return c
 }
 
-// The look-ups below compare names one by one, because types have only a
-// handful. They accept bytes, so that a name in a frame is not copied for the
-// look-up.
+// The lookups below compare names one by one, because a type has only a few
+// names. They accept bytes, so that a name in a frame does not have to be
+// copied.
 
 func (d *definition) event(name []byte) *event {
 	for i := range d.events {
@@ -214,7 +214,7 @@ func (d *definition) event(name []byte) *event {
 
 // typeWord identifies the dynamic type of an interface value: its first word,
 // which is the same for equal types. Comparing it is cheaper than comparing
-// reflect.Types, which matters because every event needs it.
+// reflect.Types, which matters because it is done for every event.
 func typeWord(value any) uintptr { return *(*uintptr)(unsafe.Pointer(&value)) }
 
 func (d *definition) eventOf(typ uintptr) *event {

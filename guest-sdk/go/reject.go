@@ -2,10 +2,10 @@ package hostd
 
 import "errors"
 
-// Codes of rejections that the SDK makes.
+// Codes with which the SDK itself rejects commands and queries.
 const (
 	CodeInvalidPayload = "invalid_payload" // the payload cannot be decoded
-	CodeUnknownName    = "unknown_name"    // no such command or query
+	CodeUnknownName    = "unknown_name"    // the command or query does not exist
 	CodeError          = "error"           // a handler returned an error that isn't a *Rejection
 )
 
@@ -18,9 +18,10 @@ type Rejection struct {
 
 func (r *Rejection) Error() string { return r.Code + ": " + r.Message }
 
-// Reject returns an error that makes a handler reject the command or query.
-// Code is for programs, message for people. Reject before emitting events,
-// because the host has to reload an entity whose state has changed already.
+// Reject returns an error that makes a handler reject the command or query. The
+// code is for programs, and the message is for people. Reject before emitting
+// events, because otherwise the host has to reload the entity, whose state has
+// already changed.
 func Reject(code, message string) error { return &Rejection{code, message} }
 
 // rejectionOf converts any error to a rejection.

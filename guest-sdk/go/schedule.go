@@ -14,9 +14,9 @@ type Missed = abi.Missed
 
 // Values of Missed.
 const (
-	MissedOnce = abi.MissedOnce // one command, late, for all of them
-	MissedAll  = abi.MissedAll  // a command for each, up to 100 in a row
-	MissedSkip = abi.MissedSkip // none
+	MissedOnce = abi.MissedOnce // one command, late, for all missed ticks
+	MissedAll  = abi.MissedAll  // a command for each missed tick, up to 100 in a row
+	MissedSkip = abi.MissedSkip // no command for missed ticks
 )
 
 // Schedule describes a command that the host sends to an entity periodically.
@@ -38,8 +38,9 @@ type Schedule struct {
 
 // Schedule makes the host send this entity a command periodically, until
 // CancelTimer. It replaces a timer or schedule of the same name and restarts
-// its period, so call it only once. If the expression or the zone is not valid,
-// the command is rejected with invalid_argument: see ValidSchedule.
+// the period, so do not call it repeatedly for the same schedule. If the
+// expression or the zone is not valid, the command is rejected with
+// invalid_argument: see ValidSchedule.
 func (c *Context) Schedule(name string, s Schedule) {
 	expression := s.Cron
 	if s.Every != 0 {
@@ -51,10 +52,10 @@ func (c *Context) Schedule(name string, s Schedule) {
 	})
 }
 
-// ValidSchedule reports whether an expression is valid: in the form of
-// Schedule.Cron, or "@every" and a duration such as "@every 1h30m". Use it to
-// check a caller's expression before you set it. It cannot check time zones,
-// which only the host knows.
+// ValidSchedule reports whether an expression is valid: it must have the form
+// of Schedule.Cron, or be "@every" and a duration, such as "@every 1h30m". Use
+// it to check a caller's expression before you set the schedule. It cannot
+// check time zones, which only the host knows.
 func ValidSchedule(expression string) bool {
 	if len(expression) > 255 {
 		return false
@@ -81,11 +82,11 @@ func ValidSchedule(expression string) bool {
 }
 
 // occurs reports whether one of the days occurs in one of the months on one of
-// the weekdays. It checks ten years, more than the eight
-// that can lie between two 29 Februaries.
+// the weekdays. It checks ten years, because there can be eight years between
+// two dates of 29 February.
 func occurs(days, months, weekdays uint64) bool {
 	weekdays |= weekdays >> 7 // Sunday is both 0 and 7
-	weekday := 6              // of 1 January 2000
+	weekday := 6              // weekday of 1 January 2000
 	for year := range 10 {
 		for month, last := range [...]int{31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31} {
 			if month == 1 && year%4 == 0 {
@@ -112,7 +113,8 @@ var cronFields = [5]cronField{
 	{0, 59, ""}, {0, 23, ""}, {1, 31, ""}, {1, 12, "janfebmaraprmayjunjulaugsepoctnovdec"}, {0, 7, "sunmontuewedthufrisat"},
 }
 
-// parse returns the numbers of a list of ranges, as bits; 0 if it is invalid.
+// parse returns the numbers in a list of ranges as a bit set, or 0 if the list
+// is invalid.
 func (f cronField) parse(text string) (all uint64) {
 	for part := range strings.SplitSeq(text, ",") {
 		span, every, stepped := strings.Cut(part, "/")
@@ -141,7 +143,8 @@ func (f cronField) parse(text string) (all uint64) {
 	return all
 }
 
-// value returns a number or the number of a name; -1 if it is neither.
+// value returns the number that a text or a name stands for, or -1 if it is
+// neither.
 func (f cronField) value(text string) int {
 	if len(text) == 3 {
 		if at := strings.Index(f.names, strings.ToLower(text)); at >= 0 && at%3 == 0 {
@@ -151,7 +154,8 @@ func (f cronField) value(text string) int {
 	return cronNumber(text)
 }
 
-// cronNumber parses up to three digits; -1 if the text has anything else.
+// cronNumber parses a number of up to three digits. It returns -1 for any other
+// text.
 func cronNumber(text string) int {
 	if len(text) == 0 || len(text) > 3 || strings.Trim(text, "0123456789") != "" {
 		return -1

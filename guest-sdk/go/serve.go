@@ -5,8 +5,8 @@ package hostd
 // receiver.
 var served *Guest
 
-// Serve makes the given types the module's. Call it from the initialization of
-// a package variable:
+// Serve makes the given types the types of this module. Call it from the
+// initialization of a package variable:
 //
 //	var _ = hostd.Serve("counter", "1.0.0", Counter())
 //

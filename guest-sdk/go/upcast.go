@@ -12,13 +12,13 @@ import (
 
 // upcasts are the upcasts of a type.
 type upcasts struct {
-	list  []upcast  // by name and version, once linked
+	list  []upcast  // upcasts by name and version, once linked
 	onWay [2][]byte // payloads between two upcasts
 }
 
 // upcast converts a version of an event to the next version.
 type upcast struct {
-	name    string // of the event
+	name    string // name of the event
 	version int
 	stored  string // type of stored events of this version
 	in      codec
@@ -27,12 +27,12 @@ type upcast struct {
 	run     func(dst, payload []byte) ([]byte, error)
 }
 
-// Upcast declares an earlier version of an event: version is its number, from 1
-// on, Old the Go type that it was written by, and up converts it to the next
-// version. The current version, which Event declares, is the one after the last
-// upcast version. It is emitted with the version appended to its name, such as
-// placed.v2; version 1 has the name alone. Leading versions of which no event
-// is stored may be omitted.
+// Upcast declares an earlier version of an event. version is its number,
+// starting at 1, Old is the Go type with which it was written, and up converts
+// it to the next version. The current version, which Event declares, is the one
+// after the last upcast version. Events are emitted with the version appended
+// to their name, such as placed.v2; version 1 has only the name. Leading
+// versions may be omitted if no event of these versions is stored.
 //
 //	hostd.Upcast(order, "placed", 1, func(old PlacedV1) Placed {
 //		return Placed{Items: []Item{{old.Item, 1}}}
@@ -108,7 +108,7 @@ func (d *definition) link() {
 		}
 		d.events[at].name = versionedName(u.name, u.version+1)
 	}
-	// The versioned name could be the name of another event.
+	// The versioned name could collide with the name of another event.
 	for i := range d.events {
 		name := d.events[i].name
 		if err := abi.ValidateName("event type", name); err != nil {
@@ -129,9 +129,9 @@ func (d *definition) upcastOf(name []byte) *upcast {
 	return nil
 }
 
-// upcastToNewest returns the current event of a stored one, with its upcast payload;
-// nil for a type that is not declared. The payload is valid until the next
-// call.
+// upcastToNewest returns the declaration of the current event for a stored
+// event, and the upcast payload. It returns nil for an event type that is not
+// declared. The payload is valid until the next call.
 func (d *definition) upcastToNewest(name, payload []byte) (*event, []byte, error) {
 	if e := d.event(name); e != nil {
 		return e, payload, nil
@@ -141,8 +141,8 @@ func (d *definition) upcastToNewest(name, payload []byte) (*event, []byte, error
 		return nil, nil, nil
 	}
 	for {
-		// Two buffers alternate, because an upcast must not overwrite its own
-		// input.
+		// Two buffers are used alternately, because an upcast must not overwrite its
+		// own input.
 		into := &d.upcasts.onWay[u.version%2]
 		var err error
 		if *into, err = u.run((*into)[:0], payload); err != nil {

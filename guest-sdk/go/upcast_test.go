@@ -63,7 +63,7 @@ func TestEventsAreUpcast(t *testing.T) {
 }
 
 // TestManifestOfUpcastEvents checks that the manifest lists all versions and
-// their upcasts, however often a module is made of the type.
+// their upcasts, no matter how often a module is created from the type.
 func TestManifestOfUpcastEvents(t *testing.T) {
 	typ := baskets()
 	for range 2 {
@@ -87,8 +87,8 @@ func TestManifestOfUpcastEvents(t *testing.T) {
 	}
 }
 
-// TestUpcastsMustReachCurrentVersion checks that the declared upcasts must lead from each
-// version to the current event.
+// TestUpcastsMustReachCurrentVersion checks that declaring a type fails unless its
+// upcasts lead from each declared version to the current event.
 func TestUpcastsMustReachCurrentVersion(t *testing.T) {
 	type T = hostd.Type[basket]
 	placed := func(b *T) { hostd.Event(b, "placed", func(*basket, placed3) {}) }

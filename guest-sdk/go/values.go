@@ -9,7 +9,7 @@ import (
 
 // EncodeEvent returns the type and payload of an event as Emit writes them, for
 // tests and tools. For a Go type that is upcast, it encodes the earlier
-// version. The type must belong to a Guest or a test of hostdtest already.
+// version. The type must already belong to a Guest or to a test of hostdtest.
 func (t *Type[S]) EncodeEvent(value any) (name string, payload []byte, err error) {
 	if e := t.def.eventOf(typeWord(value)); e != nil {
 		payload, err = e.append(nil, value)
@@ -37,8 +37,8 @@ func (t *Type[S]) DecodeState(snapshot []byte) (S, error) {
 // IsDurable reports whether the type was made with Durable.
 func (t *Type[S]) IsDurable() bool { return t.def.durable && !t.def.transient }
 
-// IsInternal reports whether the type has a command of that name that is
-// Internal.
+// IsInternal reports whether the type has an Internal command with the given
+// name.
 func (t *Type[S]) IsInternal(name string) bool {
 	c := t.def.command([]byte(name))
 	return c != nil && c.internal
@@ -47,13 +47,14 @@ func (t *Type[S]) IsInternal(name string) bool {
 // Name returns the type's name.
 func (t *Type[S]) Name() string { return t.def.name }
 
-// SendsTo reports whether entities of the type may send to those of entityType.
+// SendsTo reports whether entities of the type may send to entities of
+// entityType.
 func (t *Type[S]) SendsTo(entityType string) bool {
 	return t.def.sends == nil || abi.MatchesType(*t.def.sends, entityType)
 }
 
-// TakesFrom reports whether entities of the type accept messages from those of
-// entityType.
+// TakesFrom reports whether entities of the type accept messages from entities
+// of entityType.
 func (t *Type[S]) TakesFrom(entityType string) bool {
 	return t.def.accepts == nil || abi.MatchesType(*t.def.accepts, entityType)
 }

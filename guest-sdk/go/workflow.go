@@ -20,7 +20,7 @@ const (
 	RunFailed    = "failed"
 )
 
-// RunState is what callers see of a run: the reply of its commands and of its
+// RunState is a run as callers see it: the reply of its commands and of its
 // query "state".
 type RunState struct {
 	Status   string   `json:"status" hostd:"desc=running, completed or failed; empty before the run starts"`
@@ -29,8 +29,8 @@ type RunState struct {
 	Result   RawJSON  `json:"result,omitempty"`
 	Code     string   `json:"code,omitempty" hostd:"desc=of the error of a failed run"`
 	Message  string   `json:"message,omitempty"`
-	// Ahead says that the function has done more than the history has, in a
-	// state that is not that of the end of a record.
+	// Ahead is set if the function has made more steps than the history contains,
+	// in a state that is not at the end of a record.
 	Ahead string `json:"ahead,omitempty"`
 
 	run   *run   `json:"-"`
@@ -58,7 +58,7 @@ type (
 		Input       RawJSON `json:"input,omitempty"`
 		Incarnation uint64  `json:"incarnation"`
 		Seed        uint64  `json:"seed"`
-		// Parent is empty for a run that is no child.
+		// Parent is empty if the run is not a child.
 		Parent parentRun `json:"parent,omitempty"`
 	}
 	stepAsked struct {
@@ -67,14 +67,14 @@ type (
 		Target string `json:"target,omitempty"`
 		Name   string `json:"name,omitempty"`
 		Digest string `json:"digest"`
-		Close  string `json:"close,omitempty"` // of a child run
+		Close  string `json:"close,omitempty"` // for a child run
 	}
 	stepCame struct {
 		Step    int     `json:"step"`
 		Code    string  `json:"code,omitempty"`
 		Message string  `json:"message,omitempty"`
 		Value   RawJSON `json:"value,omitempty"`
-		Signal  bool    `json:"signal,omitempty"` // the value is that of the first queued signal
+		Signal  bool    `json:"signal,omitempty"` // the value is the value of the first queued signal
 	}
 	stepRetried struct {
 		Step    int    `json:"step"`
@@ -88,8 +88,8 @@ type (
 	}
 	runCancelled struct{}
 	runResumed   struct{}
-	// runCheckpoint has all that is left of the run's history: its later events
-	// make the state from it alone.
+	// runCheckpoint replaces the run's earlier history: the state is built from it
+	// and the events after it alone.
 	runCheckpoint struct {
 		Value       RawJSON    `json:"value,omitempty"` // input of the function
 		Input       string     `json:"input"`           // digest of the run's first input
@@ -102,8 +102,8 @@ type (
 		Children    []childRun `json:"children,omitempty"`
 		Parent      parentRun  `json:"parent,omitempty"`
 	}
-	// childLeft: a child run has ended for which no step waits any more, or whose
-	// outcome has the code of a time limit.
+	// childLeft records the end of a child run for which no step is waiting any
+	// more, or whose outcome has the code of a time limit.
 	childLeft struct {
 		Step int `json:"step"`
 	}
@@ -114,8 +114,7 @@ type (
 	}
 )
 
-// childRun is a run that a run has started, and that has not ended as far as the
-// run knows.
+// childRun is a child of a run that has not ended, as far as the run knows.
 type childRun struct {
 	Step  int         `json:"step"`
 	Type  string      `json:"type"`
@@ -162,7 +161,7 @@ const (
 	commandFailed = "hostd-failed"
 	commandWoken  = "hostd-woken"
 	commandResume = "hostd-resume"
-	commandRun    = "hostd-run"    // starts a child
+	commandRun    = "hostd-run"    // starts a child run
 	commandChild  = "hostd-child"  // reports the end of a child to its parent
 	commandParent = "hostd-parent" // reports the end of a parent to its child
 	commandEnd    = "hostd-end"    // ends the run, because it exceeds a limit of the node
@@ -171,9 +170,9 @@ const (
 // Workflow declares a workflow type: a function that calls entities, sleeps and
 // waits for signals, for days if necessary, as if it were never interrupted.
 // Each entity of the type is one run. The function may use only its input, f,
-// and values of its own: no clock, no random numbers, no package variables that
-// change, no goroutines. If it returns an error, the run fails; if it panics,
-// the run stays open until a module serves that can continue it.
+// and its own local values: no clock, no random numbers, no package variables
+// that change, and no goroutines. If it returns an error, the run fails. If it
+// panics, the run stays open until a module that can continue it is activated.
 //
 // A run has the commands "start" with the input, "signal" with a Signal,
 // "cancel" and "terminate", and the query "state", which all return a RunState.
@@ -220,9 +219,10 @@ func (s *RunState) release() {
 }
 
 // prepare completes the state for readers. It panics if the function differs
-// from the history. A function that has done more than the history has is a
-// difference only at the end of the history, which only the host knows: then
-// the module that made the history has no Ahead.
+// from the history. If the function has made more steps than the history
+// contains, that is a difference only at the end of the history. Only the host
+// knows where the end is, so prepare reports it in Ahead: for the module that
+// wrote the history, Ahead is empty there.
 func (s *RunState) prepare() {
 	r := s.run
 	if r == nil || s.Status != RunRunning {
@@ -243,11 +243,12 @@ func (s *RunState) prepare() {
 	}
 }
 
-// fail ends the instance. A trace would show only the SDK and push the text out
-// of what the host keeps, so stop writes none: the text names the line.
+// fail ends the instance with the text, which names the line. stop writes no
+// stack trace, because it would show only the SDK, and the host would not keep
+// the text as well.
 func (r *run) fail(text string) { stop("hostd: " + text) }
 
-// waits describes what the history waits for.
+// waits describes the steps without an outcome in the history.
 func (r *run) waits() string {
 	if len(r.pending) > 0 {
 		return r.pending[len(r.pending)-1].text()
@@ -255,7 +256,8 @@ func (r *run) waits() string {
 	return "nothing"
 }
 
-// ahead describes what the function has done and the history does not have.
+// ahead describes the steps that the function has made and the history does not
+// contain.
 func (r *run) ahead() string {
 	switch {
 	case len(r.made) > 0:
@@ -282,8 +284,9 @@ func (s *RunState) progress(dst []byte) []byte {
 	return abi.AppendProgress(dst, abi.Progress{Steps: uint32(r.steps), Waits: waits})
 }
 
-// settled completes the state and panics if the function has done more than the
-// history has: at the end of the history, the run cannot continue.
+// settled completes the state at the end of the history. It panics if the
+// function has made more steps than the history contains, because the run then
+// cannot continue.
 func (s *RunState) settled() {
 	if s.prepare(); s.Ahead != "" && s.Status == RunRunning {
 		s.run.fail(s.Ahead)
@@ -291,7 +294,7 @@ func (s *RunState) settled() {
 }
 
 // unmade records a difference if the function has asked for a step or for a
-// checkpoint and the history continues without it.
+// checkpoint, and the history continues without it.
 func (r *run) unmade() {
 	switch {
 	case len(r.made) > 0:
@@ -301,8 +304,8 @@ func (r *run) unmade() {
 	}
 }
 
-// events declares the events of a run. Live runs and replays evolve by them
-// alone.
+// events declares the events of a run. Only these events change the state, in
+// live runs and in replays.
 func (w *workflow) events() {
 	d := w.def
 	Event(w.Type, "began", func(s *RunState, e runBegan) {
@@ -314,9 +317,9 @@ func (w *workflow) events() {
 		r.start()
 		r.resume(d.now)
 	})
-	// What the function did before a checkpoint is not compared, so that a
-	// replay gives the same result wherever it begins. The function starts when
-	// the run is resumed.
+	// The steps before a checkpoint are not compared, so that a replay gives the
+	// same result no matter where it begins. The function starts when the run is
+	// resumed.
 	Event(w.Type, eventCheckpoint, func(s *RunState, e runCheckpoint) {
 		s.release()
 		*s = RunState{Status: RunRunning, input: e.Input}
@@ -351,7 +354,7 @@ func (w *workflow) events() {
 		if r == nil {
 			return
 		}
-		if e.Kind == stepRun { // whatever the function does, so that terminate knows it
+		if e.Kind == stepRun { // recorded whatever the function does, so that terminate knows the child run
 			typ, id, _ := strings.Cut(e.Target, "/")
 			r.children = append(r.children, childRun{e.Step, typ, id, ParentClose(e.Close)})
 		}
@@ -464,7 +467,7 @@ func (w *workflow) events() {
 	})
 }
 
-// left removes a child run that has ended.
+// left removes a child run that has ended from the list of children.
 func (r *run) left(step int) {
 	r.children = slices.DeleteFunc(slices.Clone(r.children), func(c childRun) bool { return c.Step == step })
 }
@@ -522,7 +525,7 @@ func (w *workflow) commands() {
 		return s.seen(), nil
 	})
 	Command(w.Type, "terminate", func(c *Context, s *RunState, _ None) (RunState, error) {
-		// It works for runs whose function cannot continue.
+		// This also works for runs whose function cannot continue.
 		if s.run == nil || s.Status != RunRunning {
 			return RunState{}, s.open()
 		}
@@ -590,7 +593,7 @@ func (w *workflow) add(name string, internal bool, in codec, handler func(*Conte
 	}})
 }
 
-// open returns an error if the run does not run.
+// open returns an error if the run is not running.
 func (s *RunState) open() error {
 	switch {
 	case s.Status == "":
@@ -610,7 +613,7 @@ func (s *RunState) seen() RunState {
 	return out
 }
 
-// start starts the run, or returns the one that has the same input.
+// start starts the run, or returns the existing run if it has the same input.
 func (w *workflow) start(c *Context, s *RunState, input []byte) error {
 	if s.Status != "" {
 		if s.input != inputDigest(input) {
@@ -636,7 +639,7 @@ func (w *workflow) began(c *Context, s *RunState, input []byte, parent parentRun
 	return nil
 }
 
-// decodable returns an error if the function cannot get the input.
+// decodable returns an error if the input cannot be decoded for the function.
 func (w *workflow) decodable(input []byte) error {
 	if len(input) == 0 {
 		return nil
@@ -644,8 +647,9 @@ func (w *workflow) decodable(input []byte) error {
 	return decode(w.in, input, reflect.New(w.inType).UnsafePointer())
 }
 
-// inputDigest identifies an input after a checkpoint, which does not have it. A
-// caller who makes another input with the same digest gets the run.
+// inputDigest identifies the first input after a checkpoint, which does not
+// contain it. A caller who starts the run with a different input of the same
+// digest gets this run.
 func inputDigest(input []byte) string {
 	h := fnv.New128a()
 	h.Write(input)
@@ -655,9 +659,9 @@ func inputDigest(input []byte) string {
 // begin starts the counts of a command.
 func (r *run) begin() { r.events, r.emitted, r.sent, r.timers = 0, 0, 0, 0 }
 
-// ready begins a command of an open run. A run whose history was made without a
-// patch that its function asks about gets the patch now, before the command has
-// an effect. It returns nil if that ends the run.
+// ready begins a command of an open run. If the function asks about a patch
+// that the history does not have yet, the run gets the patch now, before the
+// command has an effect. ready returns nil if that ends the run.
 func (w *workflow) ready(c *Context, s *RunState) *run {
 	s.settled()
 	if s.run.begin(); s.run.patch != "" {
@@ -676,15 +680,15 @@ func (w *workflow) emit(c *Context, r *run, event any, bytes int) {
 	c.Emit(event)
 }
 
-// fits reports whether the current command has room for another outcome and the
-// steps that the function may ask for after it: a command emits at most 128
-// events, 128 timers, and 256 KiB of events and of sends.
+// fits reports whether the current command has room for another outcome, and
+// for the steps that the function may ask for after it. A command emits at most
+// 128 events and 128 timers, 256 KiB of events, and 256 KiB of sends.
 func (r *run) fits() bool {
 	return r.events+maxAsks+maxPatches-len(r.patches)+2 < 128 && r.emitted < 128<<10 && r.sent < 56<<10 && r.timers < 24
 }
 
-// proceed records what the function has done since it was resumed: its steps,
-// the outcomes that are there already, and its end.
+// proceed records the progress of the function since it was resumed: its steps,
+// the outcomes that are already known, and its end.
 func (w *workflow) proceed(c *Context, s *RunState) RunState {
 	r := s.run
 	for {
@@ -727,8 +731,8 @@ func (w *workflow) proceed(c *Context, s *RunState) RunState {
 }
 
 // pause sends the run the command that resumes it. If the run makes checkpoints
-// in a loop that waits for nothing, a timer sends it instead, so that the loop
-// does not fill the disk.
+// in a loop that waits for nothing, a timer sends the command later instead, so
+// that the loop does not fill the disk.
 func (r *run) pause(c *Context, w *workflow) {
 	switch {
 	case r.resuming:
@@ -745,12 +749,12 @@ func (r *run) pause(c *Context, w *workflow) {
 // timerResume is the timer that resumes a run after an idle checkpoint.
 const timerResume = "resume"
 
-// isIdle reports whether the run is at its second checkpoint in succession, or
-// at a later one, without an outcome.
+// isIdle reports whether the run has made at least two checkpoints in
+// succession without an outcome between them.
 func (r *run) isIdle() bool { return r.paused && r.idle > 1 && r.steps == r.base }
 
-// receiver returns the first step that waits for a queued signal, nil if there
-// is none.
+// receiver returns the first step that waits for a queued signal, or nil if
+// there is none.
 func (r *run) receiver() *step {
 	for _, p := range r.pending {
 		if p.kind != stepWait {
@@ -865,7 +869,7 @@ func (w *workflow) parentEnded(c *Context, s *RunState, payload []byte) error {
 	if p := s.run.parent; p.Token == "" || p.Token != end.Token || p.Type != string(from.EntityType) || p.ID != string(from.EntityID) {
 		return nil
 	}
-	if end.Close == ChildTerminates { // also if its function cannot continue
+	if end.Close == ChildTerminates { // even if the run's function cannot continue
 		w.finish(c, s.run, runEnded{Code: CodeTerminated, Message: "the run's parent has ended"})
 		return nil
 	}
@@ -898,7 +902,7 @@ func (s *step) timerNames() [2]string {
 // cancelTimers cancels the timers of steps that have an outcome. It must be
 // called before the steps are forgotten.
 func (r *run) cancelTimers(c *Context, steps []*step) {
-	for _, s := range steps[:min(len(steps), 16)] { // a timer that is left wakes a step that is not pending
+	for _, s := range steps[:min(len(steps), 16)] { // a timer that is not cancelled has no effect, because its step is not pending
 		names := s.timerNames()
 		if s.kind == stepSleep || s.within > 0 {
 			c.CancelTimer(names[0])
@@ -919,8 +923,8 @@ func (r *run) token(s *step) []byte {
 	return binary.LittleEndian.AppendUint32(t, uint32(s.attempt))
 }
 
-// named returns the pending step and attempt that a token identifies, nil if it
-// is not pending.
+// named returns the pending step whose current attempt the token identifies, or
+// nil if there is none.
 func (r *run) named(token []byte) *step {
 	if len(token) != 16 || binary.LittleEndian.Uint64(token) != r.incarnation {
 		return nil
@@ -936,10 +940,10 @@ func (r *run) named(token []byte) *step {
 type wake struct {
 	Incarnation uint64 `json:"incarnation"`
 	Step        int    `json:"step"`
-	Attempt     int    `json:"attempt,omitempty"` // to make; 0 if the step's time is over
+	Attempt     int    `json:"attempt,omitempty"` // number of the attempt to make; 0 if the step's time limit has passed
 }
 
-// carryOut makes the effects of a step that was asked for.
+// carryOut performs the effects of a step that the function has asked for.
 func (w *workflow) carryOut(c *Context, r *run, s *step) {
 	switch s.kind {
 	case stepSend:
@@ -982,8 +986,8 @@ func (w *workflow) run(c *Context, r *run, s *step) {
 	})
 }
 
-// outcome records the outcome of a call. An outcome of a step that is not
-// pending has no effect: the run has stopped waiting for it, or it is of an
+// outcome records the outcome of a call. An outcome has no effect if its step
+// is not pending: the run has stopped waiting for it, or it belongs to an
 // earlier run or attempt.
 func (w *workflow) outcome(c *Context, s *RunState, code, message string, value []byte) error {
 	if s.run == nil || s.Status != RunRunning {

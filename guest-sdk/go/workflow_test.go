@@ -23,20 +23,20 @@ type runHost struct {
 	events []runEvent
 	before uint64 // sequence before the run's first event
 	now    int64
-	calls  []abi.Send // whose outcome is missing
-	sends  []abi.Send // without an outcome
-	resume int        // commands that resume the run
+	calls  []abi.Send // calls whose outcome is missing
+	sends  []abi.Send // sends without an outcome
+	resume int        // number of undelivered commands that resume the run
 	timers map[string]abi.Timer
 	limits abi.Limits
-	typ    int32      // of the run in its module
-	source abi.Source // of the commands
+	typ    int32      // index of the run's type in its module
+	source abi.Source // source of the commands
 }
 
 type runEvent struct {
 	typ     string
 	payload []byte
 	at      int64
-	last    bool // of its command
+	last    bool // the last event of its command
 }
 
 func newRunHost(t testing.TB, seed uint64, types ...hostd.Registration) *runHost {
@@ -202,8 +202,8 @@ type number struct {
 	N int64 `json:"n"`
 }
 
-// double answers a call: a function of its payload, so that a run can tell
-// whether an outcome is that of its step.
+// double answers a call. The answer depends on the payload, so that a run can
+// check that an outcome belongs to its step.
 func double(s abi.Send) ([]byte, string) {
 	var in number
 	if err := json.Unmarshal(s.Payload, &in); err != nil {
@@ -215,7 +215,7 @@ func double(s abi.Send) ([]byte, string) {
 	return fmt.Appendf(nil, `{"n":%d}`, 2*in.N+1), ""
 }
 
-// checked returns an error if the outcome is not that of the call of n.
+// checked returns an error if the outcome does not belong to the call with n.
 func checked(n int64, got number, err error) (int64, error) {
 	switch rejection, rejected := err.(*hostd.Rejection); {
 	case rejected && rejection.Code == hostd.CodeDeadlineExceeded:
@@ -284,8 +284,8 @@ func mixed() *hostd.Type[hostd.RunState] {
 
 // TestOutcomesReachTheirSteps runs workflows whose calls are answered in any
 // order, late, and after their steps are over, while the runs are passivated
-// and replayed in any batches. Every outcome must reach the step and attempt
-// that it belongs to, or none.
+// and replayed in any batches. Every outcome must reach the step and attempt to
+// which it belongs, or none at all.
 func TestOutcomesReachTheirSteps(t *testing.T) {
 	total := map[string]int{}
 	for seed := range uint64(300) {
@@ -300,7 +300,7 @@ func TestOutcomesReachTheirSteps(t *testing.T) {
 					t.Fatalf("seed %d: signal: %s", seed, out.Reject.Code)
 				}
 			case 1:
-				if len(late) > 0 { // answered a second time, as an outcome of nothing
+				if len(late) > 0 { // answer a call a second time; no step waits for this outcome
 					s := late[h.rng.IntN(len(late))]
 					n := len(h.events)
 					if h.handle(string(s.OnReply), []byte(`{"n":-1}`), s.Token); len(h.events) != n {
@@ -319,7 +319,7 @@ func TestOutcomesReachTheirSteps(t *testing.T) {
 			t.Fatalf("seed %d: %+v", seed, s)
 		}
 		h.passivate()
-		for _, s := range h.calls { // outcomes after the end
+		for _, s := range h.calls { // outcomes that arrive after the end
 			n := len(h.events)
 			if out := h.handle(string(s.OnReply), []byte(`{"n":-1}`), s.Token); out.Rejected || len(h.events) != n {
 				t.Fatalf("seed %d: an outcome after the end: %+v", seed, out)
@@ -337,7 +337,8 @@ func TestOutcomesReachTheirSteps(t *testing.T) {
 	}
 }
 
-// payout is a workflow of which the tests load changed versions.
+// payout returns a workflow. Tests replay its runs with changed versions of the
+// function.
 func payout(body func(f *hostd.Flow) error) *hostd.Type[hostd.RunState] {
 	return hostd.Workflow("payout", func(f *hostd.Flow, _ number) (hostd.None, error) { return hostd.None{}, body(f) })
 }
@@ -347,9 +348,9 @@ func withdraw(f *hostd.Flow, id string, n int64) error {
 	return err
 }
 
-// TestChangedFunctionsAreFound replays a run with changed functions. Each
-// change of a step that the history has, also of the one that the run waits
-// for, is named with its run and step. A change after that step is accepted.
+// TestChangedFunctionsAreFound replays a run with changed functions. If a step
+// in the history was changed, including the step that the run waits for, the
+// error names the run and the step. A change after that step is accepted.
 func TestChangedFunctionsAreFound(t *testing.T) {
 	first := func(f *hostd.Flow) error {
 		if err := withdraw(f, "a", 1); err != nil {
@@ -436,16 +437,16 @@ func TestChangedFunctionsAreFound(t *testing.T) {
 			}()
 			h.load(g)
 			if state := string(g.Snapshot(0)); strings.Contains(state, "ahead") {
-				panic(state) // the host compares it with the state of the module that made the history
+				panic(state) // the host compares this with the state of the module that wrote the history
 			}
 		})
 	}
 }
 
 // TestRetryPoliciesAreCompared replays a run that waits for a call with
-// retries. A function with another policy differs from the history, because
-// the attempts of the pending step would be made under another policy than it
-// was asked with. The order of the codes does not matter.
+// retries. A function with a different policy differs from the history, because
+// the attempts of the pending step would then follow a different policy than
+// the step asked for. The order of the codes does not matter.
 func TestRetryPoliciesAreCompared(t *testing.T) {
 	call := func(option hostd.StepOption) *hostd.Type[hostd.RunState] {
 		return payout(func(f *hostd.Flow) error {
@@ -484,8 +485,8 @@ func TestRetryPoliciesAreCompared(t *testing.T) {
 	}
 }
 
-// TestEndedRunsNeedNoFunction replays a run that has ended with a function that
-// does something else. Its result is still there.
+// TestEndedRunsNeedNoFunction replays an ended run with a function that makes
+// different steps. The result of the run is still available.
 func TestEndedRunsNeedNoFunction(t *testing.T) {
 	h := newRunHost(t, 1, payout(func(f *hostd.Flow) error { return withdraw(f, "a", 1) }))
 	h.handle("start", nil, nil)
@@ -507,7 +508,8 @@ func TestEndedRunsNeedNoFunction(t *testing.T) {
 }
 
 // TestUnloadingMakesNoSteps passivates runs whose functions undo their work in
-// deferred calls, and recover from panics. Nothing of that may happen.
+// deferred calls and recover from panics. Unloading a run must not make any of
+// these steps.
 func TestUnloadingMakesNoSteps(t *testing.T) {
 	undone := 0
 	h := newRunHost(t, 1, payout(func(f *hostd.Flow) (err error) {
@@ -534,7 +536,7 @@ func TestUnloadingMakesNoSteps(t *testing.T) {
 }
 
 // TestRunsYield makes 10,000 steps: calls one after another, and then sends
-// without waiting, which the run makes in pieces.
+// without waiting. The run distributes the sends over several commands.
 func TestRunsYield(t *testing.T) {
 	h := newRunHost(t, 1, payout(func(f *hostd.Flow) error {
 		for i := range int64(5_000) {
@@ -570,8 +572,8 @@ func TestRunsYield(t *testing.T) {
 	}
 }
 
-// TestRunsHaveAStepLimit ends a run at its step limit, even if the function
-// recovers from everything.
+// TestRunsHaveAStepLimit checks that a run ends at its step limit, even if the
+// function recovers from all panics.
 func TestRunsHaveAStepLimit(t *testing.T) {
 	h := newRunHost(t, 1, payout(func(f *hostd.Flow) error {
 		defer func() { _ = recover() }()
@@ -592,8 +594,9 @@ func TestRunsHaveAStepLimit(t *testing.T) {
 	h.passivate()
 }
 
-// TestSignalsAreQueued receives signals in order, whether they come before or
-// after the run waits, and bounds those that wait.
+// TestSignalsAreQueued checks that signals are received in order, whether they
+// arrive before or after the run waits for them, and that the number of queued
+// signals is bounded.
 func TestSignalsAreQueued(t *testing.T) {
 	h := newRunHost(t, 3, hostd.Workflow("collect", func(f *hostd.Flow, in number) (string, error) {
 		all := ""
@@ -656,8 +659,8 @@ func TestSignalsAreQueued(t *testing.T) {
 	}
 }
 
-// TestCancelEndsWaitsOnce cancels a run: the steps that it waits for fail, and
-// those that undo its work succeed.
+// TestCancelEndsWaitsOnce cancels a run. The steps that it waits for fail, and
+// later steps that undo its work succeed.
 func TestCancelEndsWaitsOnce(t *testing.T) {
 	h := newRunHost(t, 1, hostd.Workflow("payout", func(f *hostd.Flow, _ hostd.None) (string, error) {
 		_, err := hostd.Call[number](f, "adder", "a", "double", number{1})
@@ -671,7 +674,7 @@ func TestCancelEndsWaitsOnce(t *testing.T) {
 	first := h.calls[0]
 	h.handle("cancel", nil, nil)
 	h.handle("cancel", nil, nil)
-	h.handle(string(first.OnReply), []byte(`{"n":3}`), first.Token) // too late
+	h.handle(string(first.OnReply), []byte(`{"n":3}`), first.Token) // this outcome arrives too late
 	h.passivate()
 	h.calls = h.calls[1:]
 	for h.step(double) {
@@ -683,7 +686,8 @@ func TestCancelEndsWaitsOnce(t *testing.T) {
 	}
 }
 
-// TestRunsStartOnce: the same input returns the run, another one is rejected.
+// TestRunsStartOnce: starting a run again with the same input returns the run,
+// and with a different input it is rejected.
 func TestRunsStartOnce(t *testing.T) {
 	h := newRunHost(t, 1, payout(func(f *hostd.Flow) error { return f.Sleep(hostd.Second) }))
 	if out := h.handle("signal", []byte(`{"name":"x"}`), nil); string(out.Reject.Code) != "not_started" {
@@ -711,8 +715,9 @@ type progress struct {
 	Sum int64 `json:"sum,omitempty"`
 }
 
-// steady makes N calls, and a checkpoint after each of every that many. It
-// receives a signal before each checkpoint, and lets timers run over it.
+// steady makes N calls, and a checkpoint after every given number of them. It
+// receives a signal before each checkpoint, and has timers that are still set
+// at the checkpoint.
 func steady(every int64, before func(f *hostd.Flow, p progress)) *hostd.Type[hostd.RunState] {
 	return hostd.Workflow("steady", func(f *hostd.Flow, p progress) (progress, error) {
 		for p.At < p.N {
@@ -746,11 +751,11 @@ func steady(every int64, before func(f *hostd.Flow, p progress)) *hostd.Type[hos
 }
 
 // TestRunsBeginAtCheckpoints runs workflows that make checkpoints, with signals
-// that come before and after them, while the runs are loaded from their first
+// that arrive before and after them, while the runs are loaded from their first
 // event and from any checkpoint. The state, the steps and the result are the
 // same, and each call and send is made once.
 func TestRunsBeginAtCheckpoints(t *testing.T) {
-	ended := 0 // of the cancelled runs
+	ended := 0 // number of cancelled runs that have ended
 	for seed := range uint64(100) {
 		h := newRunHost(t, seed, steady(1+int64(seed)%5, func(f *hostd.Flow, _ progress) { f.Random() }))
 		h.before = seed % 3
@@ -771,7 +776,7 @@ func TestRunsBeginAtCheckpoints(t *testing.T) {
 				t.Fatalf("seed %d: the run does not end: %+v", seed, h.state())
 			}
 			if at := h.count("came"); !cancelled && seed%4 == 0 && at > 8 && len(h.calls) == 0 && h.resume > 0 {
-				cancelled = true // between a checkpoint and the next step
+				cancelled = true // cancelled between a checkpoint and the next step
 				h.handle("cancel", nil, nil)
 			}
 		}
@@ -805,7 +810,8 @@ func TestRunsBeginAtCheckpoints(t *testing.T) {
 	}
 }
 
-// replayed returns what is wrong with the run for a changed function.
+// replayed replays the run with a changed function, and returns the error text
+// with which it fails.
 func (h *runHost) replayed(from int, changed *hostd.Type[hostd.RunState]) (text string) {
 	h.t.Helper()
 	defer func() {
@@ -823,9 +829,9 @@ func (h *runHost) replayed(from int, changed *hostd.Type[hostd.RunState]) (text 
 }
 
 // TestCheckpointsForgetSteps replays a run that has made a checkpoint with
-// changed functions. A step before the checkpoint may change, wherever the
-// replay begins, and one after it may not. A checkpoint that the history does
-// not have is a difference.
+// changed functions. A step before the checkpoint may change, no matter where
+// the replay begins, and a step after it may not. If the function makes a
+// checkpoint that is not in the history, that is a difference.
 func TestCheckpointsForgetSteps(t *testing.T) {
 	early := func(f *hostd.Flow, p progress) {
 		if p.At < 5 {
@@ -877,9 +883,9 @@ func TestCheckpointsForgetSteps(t *testing.T) {
 	}
 }
 
-// TestCheckpointsNeedOutcomes: a checkpoint while a call has no outcome, or with
-// a value of another type, is a panic, which keeps the run open. One that does
-// not fit is an error, and the function continues.
+// TestCheckpointsNeedOutcomes: a checkpoint while a call has no outcome, or
+// with a value of the wrong type, panics, which keeps the run open. A
+// checkpoint that is too large returns an error, and the function continues.
 func TestCheckpointsNeedOutcomes(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -958,9 +964,10 @@ func TestCheckpointsResetLimits(t *testing.T) {
 	h.passivate()
 }
 
-// TestCheckpointsCompareTheInput replays a run that has made a checkpoint and was
-// not resumed, with functions whose input is of another type. One that cannot
-// read the stored input is refused; the run can still be terminated.
+// TestCheckpointsCompareTheInput replays a run that has made a checkpoint and
+// was not resumed, with functions whose input has a different type. A function
+// that cannot read the stored input is rejected; the run can still be
+// terminated.
 func TestCheckpointsCompareTheInput(t *testing.T) {
 	type other struct {
 		At string `json:"at"`
@@ -990,9 +997,9 @@ func TestCheckpointsCompareTheInput(t *testing.T) {
 	}
 }
 
-// TestIdleCheckpointsAreSpaced: a run that makes one checkpoint after another
-// without an outcome between them continues by timers, after longer and longer
-// times. After an outcome it continues at once again.
+// TestIdleCheckpointsAreSpaced: a run that makes checkpoints in succession
+// without an outcome between them is resumed by timers, after increasing
+// delays. After an outcome it is resumed at once again.
 func TestIdleCheckpointsAreSpaced(t *testing.T) {
 	h := newRunHost(t, 1, hostd.Workflow("loop", func(f *hostd.Flow, in progress) (progress, error) {
 		if in.At++; in.At%10 == 0 {
@@ -1037,8 +1044,8 @@ func TestIdleCheckpointsAreSpaced(t *testing.T) {
 	}
 }
 
-// patched is a workflow with a patch: without, it withdraws 2 in its second
-// step, and with it 3.
+// patched returns a workflow with a patch. Without the patch, it withdraws 2 in
+// its second step, and with the patch 3.
 func patched(with bool, answers *[]bool) *hostd.Type[hostd.RunState] {
 	return payout(func(f *hostd.Flow) error {
 		if err := withdraw(f, "a", 1); err != nil {
@@ -1061,11 +1068,12 @@ func patched(with bool, answers *[]bool) *hostd.Type[hostd.RunState] {
 }
 
 // TestPatchesAreRecorded runs a function with a patch from the start, and from
-// each place of a run that a function without it has begun. A run that has come
-// to the patch's place before keeps the old code for good, and another one gets
-// the new code. Without the patch, a run that has it cannot continue.
+// each place of a run that a function without it has begun. A run that has
+// already passed the patch's place keeps the old code until it ends, and any
+// other run gets the new code. A function without the patch cannot continue a
+// run that has it.
 func TestPatchesAreRecorded(t *testing.T) {
-	for before := range 8 { // events of the function without the patch
+	for before := range 8 { // number of events written by the function without the patch
 		for seed := range uint64(5) {
 			var answers []bool
 			h := newRunHost(t, seed, patched(before > 0, &answers))
@@ -1116,7 +1124,7 @@ func TestPatchesAtTheEndOfTheHistory(t *testing.T) {
 				return err
 			}
 			if patch && f.Patched("note") {
-				for range 70 { // more than a run makes in one command
+				for range 70 { // more steps than a run makes in one command
 					if err := f.Send("log", "l", "note", number{1}); err != nil {
 						return err
 					}
@@ -1158,8 +1166,8 @@ func TestPatchesAtTheEndOfTheHistory(t *testing.T) {
 	}
 }
 
-// family is several runs of a module that send each other commands, in any
-// order between two runs.
+// family is a set of runs of one module that send commands to each other.
+// Commands between two runs may be delivered in any order.
 type family struct {
 	t     testing.TB
 	types []hostd.Registration
@@ -1177,7 +1185,7 @@ func newFamily(t testing.TB, names []string, types ...hostd.Registration) *famil
 	return &family{t: t, types: types, names: names, runs: map[string]*runHost{}}
 }
 
-// run returns a run, which may not be started.
+// run returns a run, which may not have been started.
 func (f *family) run(typ, id string) *runHost {
 	key := typ + "/" + id
 	if f.runs[key] == nil {
@@ -1189,7 +1197,7 @@ func (f *family) run(typ, id string) *runHost {
 	return f.runs[key]
 }
 
-// handle runs a command of a run, and takes what it sends.
+// handle runs a command of a run, and queues the messages that it sends.
 func (f *family) handle(h *runHost, source abi.Source, name string, payload, token []byte) *abi.Output {
 	f.t.Helper()
 	h.source = source
@@ -1261,7 +1269,7 @@ func (f *family) client(typ, id, name, payload string) {
 	f.settle()
 }
 
-// child waits for a signal and doubles its input.
+// child returns a workflow that waits for a signal and doubles its input.
 func child(options ...hostd.Option) *hostd.Type[hostd.RunState] {
 	return hostd.Workflow("child", func(f *hostd.Flow, in number) (number, error) {
 		got, err := hostd.Wait[number](f, "go")
@@ -1277,9 +1285,9 @@ func child(options ...hostd.Option) *hostd.Type[hostd.RunState] {
 	}, options...)
 }
 
-// TestChildRuns starts children and waits for their ends: results, failures,
-// ids that exist, time limits, and checkpoints in between. All runs are loaded
-// again after each message.
+// TestChildRuns starts children and waits for their ends. It covers results,
+// failures, ids that already exist, time limits, and checkpoints in between.
+// All runs are loaded again after each message.
 func TestChildRuns(t *testing.T) {
 	run := func(body func(f *hostd.Flow, in number) (number, error), options ...hostd.Option) *family {
 		f := newFamily(t, []string{"parent", "child"}, hostd.Workflow("parent", body), child(options...))
@@ -1373,7 +1381,7 @@ func TestChildRuns(t *testing.T) {
 	if p.count(abi.RunCheckpoint) != 1 {
 		t.Fatalf("%+v", p.state())
 	}
-	f.client("child", "c", "signal", `{"name":"go"}`) // nobody waits for its end
+	f.client("child", "c", "signal", `{"name":"go"}`) // no step waits for its end
 	f.want("child", "c", hostd.RunCompleted, "", `{"n":10}`)
 	if p.count("left") != 1 {
 		t.Errorf("%d children have left", p.count("left"))
@@ -1383,9 +1391,9 @@ func TestChildRuns(t *testing.T) {
 	f.want("child", "d", hostd.RunFailed, hostd.CodeTerminated, "")
 }
 
-// TestParentsEndBeforeChildren ends a parent whose children are open: each
-// child is terminated, cancelled or continues, as its step said. A run of the
-// same id that is not the parent's child is unaffected.
+// TestParentsEndBeforeChildren ends a parent whose children are open. Each
+// child is terminated, is cancelled or continues, as its step has set. A run of
+// the same id that is not the parent's child is unaffected.
 func TestParentsEndBeforeChildren(t *testing.T) {
 	f := newFamily(t, []string{"parent", "child"}, hostd.Workflow("parent", func(f *hostd.Flow, in number) (number, error) {
 		hostd.BeginRun[number](f, "child", "default", in)

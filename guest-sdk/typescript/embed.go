@@ -1,6 +1,6 @@
 // Package typescript embeds the sources of the SDK for TypeScript and
-// JavaScript: the build bundles them with scripts, and new projects get a copy.
-// It contains no code that runs.
+// JavaScript. hostd build bundles them with scripts, and new projects get a
+// copy. The package contains no code that runs.
 package typescript
 
 import "embed"

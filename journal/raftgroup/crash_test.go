@@ -84,8 +84,8 @@ func (n *lonely) work() error {
 }
 
 // TestAppliedEntriesSurvivePowerCutAtEveryWrite cuts the power at each disk operation in turn.
-// Everything that was applied, and so may have been acknowledged, is in the log after the
-// restart, in the same order.
+// Everything that was applied, and so may have been acknowledged, is in the log
+// after the restart, in the same order.
 func TestAppliedEntriesSurvivePowerCutAtEveryWrite(t *testing.T) {
 	cuts := 0
 	for at := 0; ; at++ {

@@ -6,9 +6,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestLeaderLeavesJointMembershipAfterFailedTransfer: a leader applies a joint membership while it
-// transfers its leadership, and stays leader because the transferee never gets the request. It leaves
-// the joint membership without waiting for another entry.
+// TestLeaderLeavesJointMembershipAfterFailedTransfer: a leader applies a joint
+// membership while it transfers its leadership, and stays leader because the
+// transferee never gets the request. It leaves the joint membership without
+// waiting for another entry.
 func TestLeaderLeavesJointMembershipAfterFailedTransfer(t *testing.T) {
 	d := newEmptyDrill(t, 4)
 	for _, n := range d.nodes[:3] {

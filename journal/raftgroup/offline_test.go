@@ -66,8 +66,8 @@ func worked(t *testing.T, seed int) *lonely {
 }
 
 // TestRestartGroupCanBeRepeatedAfterPowerCut cuts the power at each disk operation in turn.
-// Repeating the operation always has the same result: the shard has only the new replica
-// with its state, and the other group is unchanged.
+// Repeating the operation always has the same result: the shard has only the
+// new replica with its state, and the other group is unchanged.
 func TestRestartGroupCanBeRepeatedAfterPowerCut(t *testing.T) {
 	var other recovery.Replica
 	for at := 0; ; at++ {

@@ -201,9 +201,10 @@ func (c *Core) handleNote(g *group, m *wire.Message) bool {
 }
 
 // wakeForMessage wakes a sleeping group for a message, with two exceptions. Responses
-// to the leader's last heartbeats may arrive after it fell asleep; they contain nothing
-// new and do not wake it. A message from a replica that is not a member does not wake
-// the group itself, although raft wakes it if raft has to act on the message.
+// to the leader's last heartbeats may arrive after it fell asleep; they contain
+// nothing new and do not wake it. A message from a replica that is not a member
+// does not wake the group itself, although raft wakes it if raft has to act on
+// the message.
 func (k *clocks) wakeForMessage(g *group, m *pb.Message) {
 	if m.GetFrom() == g.lead {
 		g.unheard = 0

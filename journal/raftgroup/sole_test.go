@@ -40,8 +40,8 @@ func makeSole(fs *disktest.Crashable) (made offline.Sole, err error) {
 }
 
 // TestSoleReplicaLeadsOnceReleased: the replica leads alone, but not before its release.
-// Only the entries in its own log remain, and a replica that is built from that log has
-// the same members.
+// Only the entries in its own log remain, and a replica that is built from that
+// log has the same members.
 func TestSoleReplicaLeadsOnceReleased(t *testing.T) {
 	d := bereft(t)
 	n := d.nodes[0]

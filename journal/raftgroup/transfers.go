@@ -291,9 +291,9 @@ func (t *transfers) discardAll(g *group) {
 	t.discardFile(g)
 }
 
-// discardInstalled discards the snapshot file with which the group's generation began,
-// once the state machine has its content durably as of the recorded watermark. A restart
-// then finds the generation complete without the file.
+// discardInstalled discards the snapshot file with which the group's generation
+// began, once the state machine has its content durably as of the recorded
+// watermark. A restart then finds the generation complete without the file.
 func (t *transfers) discardInstalled(g *group, durable uint64) {
 	if g.install.Index != 0 && durable >= g.install.Index {
 		t.files.Discard(g.fileName())

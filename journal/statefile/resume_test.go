@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestReaderResumesAfterInterruption interrupts a stream at many offsets, repeatedly. A reader
-// continues without reading the verified bytes again.
+// TestReaderResumesAfterInterruption interrupts a stream at many offsets,
+// repeatedly. A reader continues without reading the verified bytes again.
 func TestReaderResumesAfterInterruption(t *testing.T) {
 	whole := stream(t, &pairs{n: 40, size: 20 << 10})
 	broken := errors.New("broken")
@@ -43,8 +43,9 @@ func TestReaderResumesAfterInterruption(t *testing.T) {
 	}
 }
 
-// TestOffsetReaderReturnsNoDamagedBytes flips each bit of a stream. The reader returns
-// only bytes as they were written, and nothing from the damaged part on.
+// TestOffsetReaderReturnsNoDamagedBytes flips each bit of a stream. The reader
+// returns only bytes as they were written, and nothing from the damaged part
+// on.
 func TestOffsetReaderReturnsNoDamagedBytes(t *testing.T) {
 	whole := stream(t, &pairs{n: 3, size: 10})
 	for i := range whole[:len(whole)-len(Digest{})] {

@@ -11,11 +11,11 @@ const (
 	MaxRoles        = 256 // not counting built-in roles
 	MaxBindings     = 4096
 	MaxBytes        = 1 << 20 // total of all roles and bindings, as counted by Size
-	MaxRules        = 64      // per role
-	MaxRuleEntries  = 64      // per list of a rule
-	MaxBindingRoles = 16      // per binding
+	MaxRules        = 64      // rules per role
+	MaxRuleEntries  = 64      // entries in each list of a rule
+	MaxBindingRoles = 16      // roles per binding
 	MaxNameBytes    = 64      // length of a role name
-	MaxSubjectBytes = 288     // including its kind
+	MaxSubjectBytes = 288     // length of a subject, including its kind
 	MaxPatternBytes = 256
 )
 
@@ -23,7 +23,7 @@ const (
 // or exceeds a limit.
 var ErrInvalid = errors.New("access")
 
-// Verbs that a rule can name: those of hostd.auth.v1, except SELF, which is
+// Verbs that a rule can name: the verbs of hostd.auth.v1, except SELF, which is
 // always allowed.
 const (
 	Invoke   = "invoke"
@@ -172,15 +172,15 @@ func (r Role) Size() int {
 // Size returns the bytes that the binding counts toward MaxBytes.
 func (b Binding) Size() int { return len(b.Subject) + entryBytes + sizeOf(b.Roles) }
 
-// Uses reports whether an id prefix of the role contains the variable.
+// Uses reports whether an id prefix in the role contains the variable.
 func (r Role) Uses(variable string) bool {
 	return slices.ContainsFunc(r.Rules, func(rule Rule) bool {
 		return slices.ContainsFunc(rule.IDPrefixes, func(p string) bool { return strings.Contains(p, variable) })
 	})
 }
 
-// CallerKind returns the kind of caller that a subject matches. Groups come
-// from the claims of JWTs, so for a group that is KindJWT.
+// CallerKind returns the kind of caller that a subject matches. For a group it
+// returns KindJWT, because groups come from the claims of JWTs.
 func CallerKind(subject string) string {
 	if kind, _ := SplitSubject(subject); kind != KindGroup {
 		return kind

@@ -65,8 +65,8 @@ func (r Rule) check() error {
 	for _, v := range r.Verbs {
 		switch {
 		case r.Effect == Deny && (v == Any || v == Security):
-			// Denying all verbs or the security verb could lock out whoever
-			// manages roles, and they could then not revert it.
+			// Denying all verbs or the security verb could lock out the administrators
+			// of roles, who could then not revert that change.
 			return invalid("%q cannot be denied: take the role away that allows it", v)
 		case v != Any && !slices.Contains(Verbs, v):
 			return invalid("unknown verb %.40q: use %s, or * for all", v, strings.Join(Verbs, ", "))

@@ -6,8 +6,8 @@ import "fmt"
 // to the caller's roles.
 type Quota uint8
 
-// The quotas. Per-second quotas limit work that is executed; the others limit
-// how many exist at a time.
+// The quotas. Per-second quotas limit the rate of work; the other quotas limit
+// how many of something exist at a time.
 const (
 	CommandsPerSecond Quota = iota // commands and queries
 	FuelPerSecond
@@ -15,7 +15,7 @@ const (
 	OpenStreams
 	Connections // connections whose certificate names the caller
 	Uploads
-	CompileSeconds // processor time per minute
+	CompileSeconds // processor seconds per minute for compiling modules
 )
 
 // QuotaNames are the names shown to operators and callers, indexed by Quota.
@@ -57,9 +57,9 @@ func (q Quotas) Get(which Quota) int64 { return *q.fields()[which] }
 // Set sets a quota.
 func (q *Quotas) Set(which Quota, most int64) { *q.fields()[which] = most }
 
-// Defaults for callers none of whose roles sets the quota. The Anonymous values
-// are shared by all anonymous callers of a node and apply if other callers have
-// credentials.
+// Defaults for callers if none of their roles sets the quota. All anonymous
+// callers of a node share the Anonymous values, which apply if other callers
+// have credentials.
 const (
 	DefaultStreams        = 64
 	DefaultConnections    = 128
@@ -71,7 +71,7 @@ const (
 	AnonymousBytes    = 8 << 20
 )
 
-// DefaultQuotas returns the quotas of a caller none of whose roles sets any.
+// DefaultQuotas returns the quotas of a caller whose roles set none.
 func DefaultQuotas() Quotas {
 	return Quotas{
 		CommandsPerSecond: Unlimited, FuelPerSecond: Unlimited, BytesPerSecond: Unlimited,

@@ -9,17 +9,18 @@
 // both bootstrap.
 //
 // How many votes are enough depends on who wants the bootstrap. If the
-// configuration says so, the node needs the votes of all nodes it knows, and of
-// at least as many as configured, because the configuration may be left over
-// from before the node lost its disk. If an operator ordered it, the node needs
-// a majority of those nodes, counting itself, and none of the answering nodes
-// may belong to a cluster. Two majorities of the same nodes overlap.
+// configuration says so, the node needs the votes of all nodes that it knows,
+// and at least the configured number of votes, because the configuration may be
+// left over from before the node lost its disk. If an operator ordered it, the
+// node needs a majority of those nodes, counting itself, and none of the
+// answering nodes may belong to a cluster. Two majorities of the same nodes
+// overlap.
 //
 // If two nodes compete, a candidate ordered by an operator takes precedence
-// over a candidate that was not, and otherwise the smaller node id wins. The loser
-// votes for the winner and gives back the votes that it received. An ordered
-// candidate keeps asking even while its own vote is with a candidate of lower
-// precedence, and bootstraps after that one has withdrawn.
+// over a candidate that was not, and otherwise the smaller node id wins. The
+// loser votes for the winner and gives back the votes that it received. An
+// ordered candidate keeps asking even while it has voted for a candidate of
+// lower precedence, and bootstraps after that candidate has withdrawn.
 //
 // The package is pure: the caller sends the requests and makes the votes
 // durable. It starts no goroutine.
@@ -114,9 +115,9 @@ func (f *Candidate) votedFor() sharding.NodeID {
 
 // Begin begins a round. wants says whether this node should bootstrap, and
 // ordered whether an operator ordered it. It returns the request to send to the
-// other nodes, and whether that request is a withdrawal. Withdrawals are also
-// sent by nodes that do not want to bootstrap, because an earlier start of the
-// node may have collected votes.
+// other nodes, and whether that request is a withdrawal. Nodes that do not want
+// to bootstrap send withdrawals too, because an earlier start of the node may
+// have collected votes.
 func (f *Candidate) Begin(wants, ordered bool) (ask Vote, back bool) {
 	mine := f.votedFor() == f.self
 	switch {
@@ -131,7 +132,7 @@ func (f *Candidate) Begin(wants, ordered bool) (ask Vote, back bool) {
 	case f.votedFor() == f.self:
 		return f.vote, false
 	case ordered && own.takesPrecedence(f.vote):
-		// The current candidate gives way only if it is asked to.
+		// The candidate that this node voted for withdraws only if it is asked.
 		f.round++
 		own.Round = f.round
 		return own, false

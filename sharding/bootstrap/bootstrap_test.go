@@ -12,11 +12,11 @@ import (
 type simulated struct {
 	name    sharding.NodeID
 	wants   bool // configured to bootstrap
-	absent  bool // it never starts
+	absent  bool // the node never starts
 	start   uint64
 	up      bool
 	core    *Candidate
-	ordered bool // by an operator, since it started
+	ordered bool // an operator has ordered it since it started
 	disk    Vote
 	cluster string
 	// The current round.
@@ -41,7 +41,7 @@ type message struct {
 type nodes struct {
 	r        *rand.Rand
 	nodes    []*simulated
-	expect   int  // nodes that each waits for; if set, name resolution may not return all other nodes
+	expect   int  // number of nodes that each node waits for; if set, name resolution may not return all other nodes
 	orders   bool // an operator orders some nodes to bootstrap
 	loss     float64
 	messages []message
@@ -65,7 +65,7 @@ func newNodes(seed uint64) *nodes {
 		s.expect = size/2 + 1 + r.IntN(size-size/2)
 	}
 	if s.orders && s.expect > 0 {
-		s.expect = size // with a lower value there could be two majorities
+		s.expect = size // a lower value could allow two clusters
 	}
 	// If an operator orders the bootstrap, a minority may be missing forever.
 	absent := 0
@@ -96,7 +96,7 @@ func (s *nodes) send(l message) {
 	}
 }
 
-// others returns how many other nodes belong to a cluster.
+// others returns the number of other nodes that belong to a cluster.
 func (s *nodes) others(n *simulated) (holders int) {
 	for _, o := range s.nodes {
 		if o != n && o.cluster != "" {
@@ -106,10 +106,10 @@ func (s *nodes) others(n *simulated) (holders int) {
 	return holders
 }
 
-// trouble starts and crashes nodes, and lets some lose their disks, which also
-// forgets their votes. An ordered node needs only a majority of answers, so a
-// member of the cluster must be in every majority: that many nodes keep their
-// disks.
+// trouble starts and crashes nodes, and makes some lose their disks and with
+// them their votes. An ordered node needs only a majority of answers, so every
+// majority must contain a member of the cluster: enough nodes keep their disks
+// to ensure that.
 func (s *nodes) trouble() {
 	for _, n := range s.nodes {
 		switch {
@@ -128,7 +128,7 @@ func (s *nodes) trouble() {
 	}
 }
 
-// operate lets an operator order nodes to bootstrap: some along the way,
+// operate orders nodes to bootstrap, as an operator would: some during the run,
 // several of them concurrently, and at the end one or two of the running nodes.
 func (s *nodes) operate() {
 	last := s.step == troubled+50
@@ -163,7 +163,7 @@ func (s *nodes) deliver() {
 			s.send(message{from: l.to, to: l.from, number: l.number, said: said})
 		case n.open && l.number == n.number && n.cluster == "":
 			if l.said.Cluster != "" {
-				n.cluster, n.open = l.said.Cluster, false // it joins
+				n.cluster, n.open = l.said.Cluster, false // the node joins the answering node's cluster
 				continue
 			}
 			n.answers[l.from] = l.said
@@ -184,7 +184,7 @@ func (s *nodes) act(i int) {
 		}
 		if n.core.Decide(n.attempt, s.expect, answers) {
 			if !s.quiet() && s.r.IntN(8) == 0 {
-				n.up = false // before the cluster is stored
+				n.up = false // crashes before the cluster is stored
 				return
 			}
 			n.cluster = fmt.Sprint(n.name, "@", n.start)

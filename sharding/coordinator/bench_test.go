@@ -90,8 +90,9 @@ func balancedOf(nodes, shards, replicas int) (*coordinator.Coordinator, coordina
 	return coordinator.New(coordinator.Options{}), in, s
 }
 
-// first returns the node that leads shard i; the next two hold its other
-// replicas. Replicas and leaderships per node differ by at most one.
+// first returns the index of the node that leads shard i; the next two nodes
+// hold its other replicas. The numbers of replicas and of leaderships per node
+// differ by at most one.
 func first(i, nodes int) int {
 	if nodes%3 == 0 {
 		return i % nodes

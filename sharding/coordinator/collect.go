@@ -10,8 +10,9 @@ import (
 // collectEvery is how often to look for unused modules.
 const collectEvery = 10 * time.Second
 
-// collect removes modules that have been unused for long enough. A command
-// changes only a few, so if there are any, the next step looks again.
+// collect removes modules that have been unused for long enough. One command
+// changes only a few modules, so if there are any, the next step looks for
+// more.
 func (s *stepView) collect() {
 	if s.view.ClusterVersion() < sharding.VersionModuleRetention || s.now.Sub(s.lastCollect) < collectEvery {
 		return

@@ -36,19 +36,19 @@ type Change struct {
 
 // Converge returns the next step from the current membership to the placement,
 // or false if no step is possible now. The leader of the group calls it with a
-// view of the metadata that it has caught up with since its election.
+// view of the metadata that is at least as new as its election.
 //
 // New members start as learners. When all future voters have caught up, a
-// single change promotes, demotes and removes. Until then, no voter loses its
-// vote, and the change requires that a quorum of the remaining voters is
-// reachable and caught up.
+// single change promotes, demotes and removes members. Until then, no voter
+// loses its vote. The change also requires that a quorum of the remaining
+// voters is reachable and caught up.
 //
 // A leader that is about to lose its vote first transfers leadership. If no
 // current voter stays, the new voters are promoted before that. A leader may
 // still find itself without a vote, if it was elected while the change was in
 // flight. It then continues to lead until a voter has learned from it that the
-// change is committed, because before that the voter may be unable to win an
-// election, and transfers leadership afterwards.
+// change is committed, and transfers leadership to that voter. Before that, the
+// voter may be unable to win an election.
 func Converge(p meta.Placement, c Conf) (Change, bool) {
 	if len(c.Outgoing) > 0 {
 		return Change{}, false
@@ -91,7 +91,8 @@ type goal struct {
 	missing                      []sharding.ReplicaID // not yet members
 	promote, demote              []sharding.ReplicaID
 	removeVoters, removeLearners []sharding.ReplicaID
-	// hasNewerMember: the group has a member that is newer than the view.
+	// hasNewerMember means that the group has a member that is newer than the
+	// view.
 	hasNewerMember bool
 }
 

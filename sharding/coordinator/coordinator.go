@@ -16,14 +16,14 @@ type Options struct {
 	// Replication and MinMembers apply while the metadata has no policy;
 	// default meta.DefaultPolicy.
 	Replication, MinMembers int
-	// DeadAfter is how long this coordinator must continuously find a node
-	// unreachable before it considers it dead, if the policy does not set it;
-	// default 5 minutes.
+	// DeadAfter is how long a node must be continuously unreachable before this
+	// coordinator considers it dead. It applies if the policy does not set a
+	// value; default 5 minutes.
 	DeadAfter time.Duration
-	// BackOff is how long a node that was slow, or that came back, must be
-	// stable before it is given leaderships again. It doubles each time, up to
-	// MaxBackOff, and is reset after MaxBackOff without trouble. Defaults: 10
-	// seconds and 10 minutes.
+	// BackOff is how long a node that was slow, or that came back, must be stable
+	// before it is given leaderships again. It doubles each time, up to
+	// MaxBackOff, and is reset once the node has been stable for MaxBackOff.
+	// Defaults: 10 seconds and 10 minutes.
 	BackOff, MaxBackOff time.Duration
 	// Fresh is how long a report is considered current; default 3 seconds,
 	// which is six reports.
@@ -34,9 +34,10 @@ type Options struct {
 	// OperationTimeout ends an operation that makes no progress; default 10
 	// minutes.
 	OperationTimeout time.Duration
-	// MaxMovesInFlight limits the replicas that are being built at a time in
-	// the cluster, MaxMovesPerNode those on one node; defaults 64 and 32. Each
-	// of them copies its shard over the network and to disk.
+	// MaxMovesInFlight limits the replicas that are being built at a time in the
+	// cluster, and MaxMovesPerNode the replicas that are being built on one node;
+	// defaults 64 and 32. Each of them copies its shard over the network and to
+	// disk.
 	MaxMovesInFlight, MaxMovesPerNode int
 	// MaxTransfers limits concurrent leadership transfers for balance; default
 	// 64.
@@ -76,9 +77,9 @@ type Coordinator struct {
 	opts    Options
 	reports map[sharding.NodeID]*receivedReport
 	// unreachableSince has the time since when each unreachable member has been
-	// out of reach.
+	// unreachable.
 	unreachableSince map[sharding.NodeID]time.Time
-	// troubles are the nodes that were slow, or came and went.
+	// impairments are the nodes that were slow, or came and went.
 	impairments map[sharding.NodeID]*impairment
 	// leaders has, by shard, the report of the node that last claimed
 	// leadership in the highest term claimed; terms has the highest term
@@ -99,7 +100,7 @@ type Coordinator struct {
 	// placements caches the sorted placements of placementsView.
 	placements     []meta.Placement
 	placementsView *meta.View
-	// lastCollect is when no unused modules were found last.
+	// lastCollect is the time at which no unused modules were last found.
 	lastCollect time.Time
 }
 
@@ -108,8 +109,8 @@ type receivedReport struct {
 	report Report
 	at     time.Time
 	shards map[sharding.ShardID]*ShardReport // indexes report.Shards
-	stops  bool                              // some replica on the node has stopped
-	behind bool                              // some replica on the node cannot read its log
+	stops  bool                              // a replica on the node has stopped
+	behind bool                              // a replica on the node cannot read its log
 }
 
 // pendingTransfer is a requested leadership transfer.
@@ -134,8 +135,8 @@ type Input struct {
 	// Now must not go back.
 	Now time.Time
 	// View is the metadata. It must include every command of earlier plans that
-	// will ever take effect, so the caller waits for their outcome before the
-	// next step.
+	// will ever take effect, so the caller waits for the outcome of those commands
+	// before the next step.
 	View *meta.View
 	// Reports are those received since the last step, including this node's
 	// own. Duplicates are harmless.
@@ -151,15 +152,15 @@ type Plan struct {
 	// Commands must be proposed to the metadata shard in order. A rejected
 	// command is not an error; the next step decides again.
 	Commands [][]byte
-	// Transfers are to be sent to the nodes From, immediately or with the
-	// answer to their next report.
+	// Transfers must be sent to their From nodes, immediately or with the answer
+	// to the node's next report.
 	Transfers []Transfer
 	// Rejoin are nodes that report but no longer belong to the metadata shard,
-	// because they were considered dead or were removed. They must be notified
-	// so that they call Join, unless they mean to leave.
+	// because they were considered dead or were removed. They must be notified so
+	// that they call Join, unless they intend to leave.
 	Rejoin []sharding.NodeID
-	// Troubles are the nodes that are given no leaderships for balance, sorted
-	// by id. For display only.
+	// Impairments are the nodes to which balancing gives no leaderships, sorted by
+	// id. For display only.
 	Impairments []Impairment
 	// Pending are the accepted operator requests that are not done yet, in a
 	// stable order. For display only.

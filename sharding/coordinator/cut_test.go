@@ -18,7 +18,7 @@ type cutWorld struct {
 	c     *coordinator.Coordinator
 	s     *meta.State
 	at    int64
-	heard map[sharding.NodeID][]sharding.NodeID // by reporting node
+	heard map[sharding.NodeID][]sharding.NodeID // reachable nodes, by reporting node
 }
 
 func newCutWorld(t *testing.T) *cutWorld {

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// troubleOf returns the node's trouble in the last plan.
+// troubleOf returns the node's impairment in the last plan.
 func (w *world) troubleOf(node sharding.NodeID) coordinator.Impairment {
 	for _, t := range w.troubles {
 		if t.Node == node {

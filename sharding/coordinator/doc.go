@@ -17,9 +17,9 @@
 // Everything the coordinator wants is written to the metadata before anybody
 // acts on it. A new coordinator therefore needs no handover: it reads the
 // metadata, receives reports and continues. What a Coordinator keeps in memory
-// (timestamps, pending transfers, pinned leaders) only avoids repeating
-// requests and waiting times, except that operator requests to move or
-// rebalance end with it.
+// (timestamps, pending transfers, pinned leaders) only avoids repeated requests
+// and repeated waiting. The exception is operator requests to move or
+// rebalance, which end with the coordinator.
 //
 // A replica goes through these states. The coordinator makes the transitions in
 // the upper row by changing the placement, and Converge follows in the raft
@@ -31,9 +31,9 @@
 //	   │                      └── demote ──▶ learner ──────┤
 //	   └────────────────── not needed, damaged ────────────┘
 //
-// Invariants: a vote is only taken away if a quorum of the remaining voters is
-// known to be caught up; a replica is only forgotten, and then deleted by its
-// node, once every live voter has applied a membership without it (see
+// Invariants: a voter loses its vote only if a quorum of the remaining voters
+// is known to be caught up; a replica is only forgotten, and then deleted by
+// its node, once every live voter has applied a membership without it (see
 // forget.go); at most one change per shard is in flight.
 //
 // Two alternatives were rejected. Letting the leader of each shard choose its

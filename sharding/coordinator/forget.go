@@ -12,20 +12,20 @@ import (
 type forgetCheck struct {
 	term      sharding.Term
 	changed   uint64 // Placement.Changed that the leader has seen
-	last      uint64 // last log index of the leader when it first reported that
+	last      uint64 // last log index of the leader when it first reported that value of changed
 	removedAt uint64 // applied index of the leader when its membership was first without the replicas; 0 before
 }
 
 // forget drops replicas that have left their group for good. Nodes delete
 // forgotten replicas, so all of the following must hold first:
 //
-//   - The leader has run Converge with a view in which the replicas are leaving,
-//     and has applied everything that was in its log at that time. Therefore no
-//     pending change adds one of them back.
+//   - The leader has run Converge with a view in which the replicas are
+//     leaving, and has applied everything that was in its log at that time.
+//     Therefore no pending change adds one of the replicas back.
 //   - The leader's membership does not contain them and is not a joint one.
-//   - The same is true for every other voter that is not considered dead. A voter
-//     that does not know of the change yet would ask the removed replicas for
-//     their votes, and could be unable to ever elect a leader without them.
+//   - The same is true for every other voter that is not considered dead. A
+//     voter that does not know of the change yet would ask the removed replicas
+//     for their votes, and could be unable to win an election without them.
 func (s *stepView) forget(sh *shard) {
 	leaving := sh.IDs(meta.ReplicaLeaving)
 	if len(leaving) == 0 {

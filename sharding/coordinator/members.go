@@ -55,9 +55,9 @@ func (s *stepView) isFollowing(n *node) bool {
 
 // isDead reports whether the node has been unreachable for too long. A
 // coordinator that reaches less than a majority of the storage nodes may be
-// partitioned itself, and considers no node dead. Neither does it consider a
-// node dead that another node can reach: that node serves and votes, and only
-// the link to the coordinator is broken.
+// partitioned itself, and considers no node dead. If another node can reach the
+// node, it is not dead either: it serves and votes, and only its link to the
+// coordinator is broken.
 func (s *stepView) isDead(n *node) bool {
 	since, silent := s.unreachableSince[n.Node]
 	if !silent || s.now.Sub(since) < s.policy.DeadAfter {
@@ -73,7 +73,7 @@ func (s *stepView) isDead(n *node) bool {
 }
 
 // hears reports whether the node currently reports that it can reach the other
-// one.
+// node.
 func (n *node) hears(other sharding.NodeID) bool {
 	return n.fresh && n.Node != other && n.canHost() && slices.Contains(n.latest.report.Reachable, other)
 }
@@ -87,7 +87,7 @@ func (s *stepView) hasReplicas(n *node) bool {
 }
 
 // isOutsider reports whether a reporting node no longer belongs to the metadata
-// shard, or runs a start that has not joined.
+// shard, or has not joined since it started.
 func (s *stepView) isOutsider(id sharding.NodeID, incarnation uint64) bool {
 	n := s.byID[id]
 	if n == nil || n.Incarnation < incarnation {

@@ -32,7 +32,7 @@ func (w *world) remove(g *group, r *replica) {
 	})
 }
 
-// judgeChange checks a change with full knowledge of the world.
+// judgeChange checks a change against the state of the whole model.
 func (w *world) judgeChange(g *group, l *replica, now conf, ch coordinator.Change) {
 	voters := slices.Concat(slices.DeleteFunc(slices.Clone(now.voters), func(id sharding.ReplicaID) bool {
 		return slices.Contains(ch.Remove, id) || slices.Contains(ch.AddLearners, id)

@@ -53,7 +53,7 @@ func (w *world) run(h *host) {
 	reaches := l != nil && h.linked()
 	r := w.groups[0].on(h)
 	if h.leaving && h.member && (w.rejoin[h.id] || r == nil) {
-		h.gone = true // it has left
+		h.gone = true // the host has left
 		return
 	}
 	if reaches && (!h.member || w.rejoin[h.id] || r == nil) && w.rng.IntN(3) == 0 {
@@ -71,7 +71,7 @@ func (w *world) run(h *host) {
 	v := w.view(h)
 	if r.applied < h.caught.index || v == nil {
 		if reaches && w.rng.IntN(8) == 0 {
-			w.propose(meta.Join(w.describe(h))) // it may not be a member
+			w.propose(meta.Join(w.describe(h))) // the host may not be a member
 		}
 		return
 	}

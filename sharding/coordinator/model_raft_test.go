@@ -18,7 +18,7 @@ import (
 type group struct {
 	shard    sharding.ShardID
 	first    []sharding.ReplicaID
-	last     uint64 // of the longest log
+	last     uint64 // last index of the longest log
 	commit   uint64
 	term     sharding.Term
 	leader   sharding.ReplicaID // 0: none
@@ -26,7 +26,7 @@ type group struct {
 	// ghosts are replicas that their nodes have deleted after they were
 	// forgotten, in their last state.
 	ghosts map[sharding.ReplicaID]*replica
-	confs  []confAt // by index, the first at 0
+	confs  []confAt // memberships by log index, the first at index 0
 	body   map[uint64][]byte
 }
 
@@ -44,7 +44,8 @@ type replica struct {
 	match, applied uint64
 	// the commit index that it knows, up to the end of its log
 	known uint64
-	// stopped: it is never elected and, if damaged, never answers.
+	// stopped is set if the replica has stopped: it is never elected and, if it is
+	// damaged, never answers.
 	stopped sharding.StopReason
 }
 
@@ -118,7 +119,7 @@ func (g *group) tick(rng *rand.Rand) {
 	g.leave(l)
 }
 
-// advance moves the commit index to what a majority holds.
+// advance moves the commit index to the last entry that a majority has.
 func (g *group) advance(l *replica) {
 	c := g.confOf(l)
 	for at := g.last; at > g.commit; at-- {
@@ -130,7 +131,7 @@ func (g *group) advance(l *replica) {
 }
 
 func (g *group) applyTo(r *replica) {
-	// A joint membership is known before later entries are committed.
+	// A replica learns of a joint membership before later entries are committed.
 	for r.applied < r.known {
 		r.applied++
 	}
@@ -145,9 +146,9 @@ func (g *group) leave(l *replica) {
 	}
 }
 
-// fragile reports whether a change that leaves less than a majority of its
-// previous voters is in flight or not known to all members. If the leader loses
-// its vote in that change and stops before the others know, it may be
+// fragile reports whether a change that keeps less than a majority of the
+// previous voters is in flight, or is not known to all members. If the leader
+// loses its vote in that change and stops before the others know, it may be
 // impossible to elect a leader: the others still ask the removed voters, whose
 // logs are longer. That is inherent in raft with membership changes that take
 // effect when they are applied.
@@ -190,8 +191,8 @@ func (g *group) hears(from *replica, id sharding.ReplicaID) bool {
 		(r.node == from.node || !r.node.cut && !from.node.cut && !r.node.mute && !from.node.mute)
 }
 
-// elect makes a replica leader that a majority of its own membership would vote
-// for, if there is one.
+// elect makes a replica the leader if a majority of its own membership would
+// vote for it.
 func (g *group) elect(rng *rand.Rand) {
 	var able []*replica
 	for _, r := range g.sorted() {
@@ -289,7 +290,8 @@ func (g *group) alive(with map[sharding.ReplicaID]*replica) bool {
 	return false
 }
 
-// manned reports whether a majority of the committed members can run.
+// manned reports whether a majority of the committed voters can vote, now or
+// once their nodes run again.
 func (g *group) manned() bool {
 	return g.confAtIndex(g.commit).majority(func(id sharding.ReplicaID) bool {
 		r := g.replicas[id]

@@ -81,7 +81,7 @@ func (w *world) restart(h *host) {
 	clear(h.led)
 	for _, g := range w.groups {
 		if r := g.on(h); r != nil {
-			r.stopped = sharding.NotStopped // until it is detected again
+			r.stopped = sharding.NotStopped // until the restarted node detects the damage again
 		}
 	}
 }
@@ -104,7 +104,7 @@ func (w *world) wipe(h *host) {
 	}
 }
 
-// spares reports whether no group needs the host.
+// spares reports whether every group can do without the host.
 func (w *world) spares(h *host) bool {
 	dead := h.dead
 	defer func() { h.dead = dead }()
@@ -120,7 +120,7 @@ func (w *world) spares(h *host) bool {
 		if g == nil || !g.alive(g.replicas) || slices.ContainsFunc(p.First, func(id sharding.ReplicaID) bool { _, made := w.born[id]; return !made }) {
 			return false
 		}
-		for i, c := range g.confs { // a change in flight may need it
+		for i, c := range g.confs { // a change in flight may need the host
 			if i+1 < len(g.confs) && g.confs[i+1].index <= g.oldest() {
 				continue
 			}
@@ -192,7 +192,8 @@ func (w *world) operate(h *host) {
 	}
 }
 
-// settle ends transient faults and returns what remains wrong.
+// settle ends transient faults, and returns a description of what is still
+// wrong after the limit.
 func (w *world) settle(limit int) string {
 	w.quiet = true
 	for _, h := range w.hosts {
@@ -232,8 +233,8 @@ func (w *world) settle(limit int) string {
 }
 
 // stillPending returns an operation that is still listed although nothing is
-// left to do. A cluster that lacks nodes, or that has a node that cannot read a
-// log, has something left.
+// left to do. Operations may stay pending if the cluster does not have enough
+// nodes, or if a node cannot read a log.
 func (w *world) stillPending() string {
 	hosts := 0
 	for _, m := range w.state.View().Members() {
@@ -296,12 +297,12 @@ func (w *world) unsettled() string {
 func (w *world) short(v *meta.View, p meta.Placement, g *group, hosts int) string {
 	for _, id := range p.IDs(meta.ReplicaLearner) {
 		if r := g.replicas[id]; p.Shard != 0 && r != nil && r.stopped == sharding.StopUnsupported {
-			hosts-- // no replica can be built there
+			hosts-- // no replica can be built on that host
 		}
 	}
 	for _, m := range v.Members() {
 		if _, on := p.ReplicaOn(m.Node); !on && m.Status == meta.StatusUp && !w.host(m.Node).dead && w.behind(v, m.Node) {
-			hosts-- // it gets no replica until it can read its logs
+			hosts-- // the host gets no replica until it can read its logs
 		}
 	}
 	want := max(1, (min(hosts, 3)-1)/2*2+1)
@@ -431,7 +432,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// The model detects each sabotage.
+// The model detects each fault that is planted in the tested code.
 func TestModelDetectsSabotage(t *testing.T) {
 	for name, m := range sabotages() {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {

@@ -29,17 +29,18 @@ type host struct {
 	running     bool
 	cut         bool // disconnected from all nodes
 	apart       bool // disconnected from the coordinator only
-	mute        bool // its replicas get and send nothing, but it reports
+	mute        bool // its replicas receive and send nothing, but the node still reports
 	dead        bool // permanently, or its disk was lost
 	gone        bool // left the cluster
 	leaving     bool
-	member      bool // its start is known to the metadata
+	member      bool // the metadata knows its current start
 	caught      catch
 	seq, passed uint64
 	draining    bool
 	pace        time.Duration
-	// led has the term since which it leads each shard, and the metadata index
-	// that it must know before it changes the membership.
+	// led has, for each shard that the host leads, the term since which it leads,
+	// and the metadata index that it must have applied before it changes the
+	// membership.
 	led map[sharding.ShardID]catch
 }
 
@@ -68,11 +69,11 @@ type world struct {
 	operations []coordinator.Operation
 	moves      map[sharding.NodeID][]coordinator.Transfer
 	rejoin     map[sharding.NodeID]bool
-	// troubles and pending are those of the last plan.
+	// troubles and pending are from the last plan.
 	troubles []coordinator.Impairment
 	pending  []coordinator.Pending
-	ripe     map[sharding.ReplicaID]bool // was caught up once
-	baffled  map[sharding.ReplicaID]bool // could not read its log once
+	ripe     map[sharding.ReplicaID]bool // replicas that have been caught up
+	baffled  map[sharding.ReplicaID]bool // replicas that could not read their log
 	born     map[sharding.ReplicaID]sharding.ShardID
 	builds   int
 	done     map[uint64]coordinator.Progress
@@ -90,7 +91,7 @@ type message struct {
 // sabotage plants a fault in the tested code, to check that the model detects
 // it.
 type sabotage struct {
-	from     uint64 // a seed shortly before one that detects it
+	from     uint64 // a seed shortly before one that detects the fault
 	converge func(meta.Placement, coordinator.Conf) (coordinator.Change, bool)
 	report   func(*coordinator.Report)
 	plan     func(*world, *coordinator.Plan)
@@ -160,7 +161,8 @@ func (w *world) create(h *host, g *group, id sharding.ReplicaID) {
 	g.replicas[id] = &replica{id: id, node: h}
 }
 
-// on returns the host's replica of a shard; there is at most one.
+// on returns the host's replica of the group's shard, of which there is at most
+// one.
 func (g *group) on(h *host) *replica {
 	for _, r := range g.replicas {
 		if r.node == h {
@@ -242,7 +244,7 @@ func (w *world) joined(j *meta.JoinResult) {
 	}
 	if g.replicas[j.Replica] == nil {
 		w.create(h, g, j.Replica)
-		h.caught = catch{} // it starts with views from before it existed
+		h.caught = catch{} // it first sees metadata from before it existed
 	}
 }
 

@@ -21,9 +21,10 @@ const (
 	// shard, one is moved there first. Balancing does not undo the move while
 	// Node leads.
 	OperationMove OperationKind = iota + 1
-	// OperationDrain: Node should lead nothing until it restarts or is resumed.
-	// It is done when all leaderships have been transferred for which another
-	// voter exists; Remaining then counts the others.
+	// OperationDrain: Node should lead nothing until it restarts or is resumed. It
+	// is done when all leaderships for which another voter exists have been
+	// transferred. Remaining then counts the leaderships that could not be
+	// transferred.
 	OperationDrain
 	// OperationResume cancels OperationDrain, and OperationLeave if the node is
 	// still a member.
@@ -80,11 +81,11 @@ func (o Operation) String() string {
 type Progress struct {
 	ID   uint64
 	Done bool
-	// Durable: the operation no longer depends on this coordinator, as far as
-	// it ever will. If its kind is kept in the metadata, it has been written
-	// there.
+	// Durable means that nothing more will be written for the operation: if
+	// operations of its kind are kept in the metadata, it has been written there,
+	// and it no longer depends on this coordinator.
 	Durable bool
-	// Err is why a Done operation was not carried out. It wraps ErrRefused or
+	// Err says why a Done operation was not carried out. It wraps ErrRefused or
 	// ErrTimeout.
 	Err error
 	// Remaining counts the remaining leadership transfers, or replicas to move
@@ -106,8 +107,8 @@ var (
 type operation struct {
 	Operation
 	since   time.Time // time of its last progress
-	left    int       // Remaining at that time
-	durable bool      // Durable was reported
+	left    int       // Progress.Remaining at that time
+	durable bool      // Progress.Durable was reported
 	// idleSteps counts the consecutive steps in which a rebalance had nothing
 	// to do.
 	idleSteps int
@@ -166,7 +167,7 @@ func (s *stepView) beginOperation(o *operation) {
 		o.rejectLastHost(n, s.nodes)
 	case OperationRenew:
 		if n.Status == meta.StatusDown && n.Downed {
-			return // accepted earlier, and requested again
+			return // the operation was accepted earlier, and is requested again
 		}
 		if why := s.renewObstacle(n); why != "" {
 			o.reject("%s", why)
@@ -185,7 +186,7 @@ func (s *stepView) beginOperation(o *operation) {
 	}
 }
 
-// rejectLastHost rejects the operation if it would give up the last node that
+// rejectLastHost rejects the operation if it would remove the last node that
 // can hold data.
 func (o *operation) rejectLastHost(n *node, nodes []*node) {
 	for _, other := range nodes {
@@ -198,8 +199,8 @@ func (o *operation) rejectLastHost(n *node, nodes []*node) {
 	}
 }
 
-// writeOperation issues the metadata commands of an operation, until it is
-// durable.
+// writeOperation issues the metadata commands of an operation, until the
+// operation is durable.
 func (s *stepView) writeOperation(o *operation) {
 	n := s.byID[o.Node]
 	if n == nil || o.done != nil || o.durable {

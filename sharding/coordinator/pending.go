@@ -24,9 +24,10 @@ const (
 // PendingKinds lists all kinds.
 var PendingKinds = []PendingKind{PendingReplication, PendingLeave, PendingDown, PendingDrain, PendingMove, PendingRebalance}
 
-// Pending is an accepted operator request that is not done yet. It is derived
-// from the metadata and the reports, so every coordinator finds the same ones.
-// Only moves and rebalancing end with the coordinator that accepted them.
+// Pending is an accepted operator request that is not done yet. Pending
+// requests are derived from the metadata and the reports, so every coordinator
+// finds the same ones. Only moves and rebalancing end with the coordinator that
+// accepted them.
 type Pending struct {
 	Kind  PendingKind
 	Node  sharding.NodeID  // node of the request; empty if it has none
@@ -173,8 +174,8 @@ func (s *stepView) blockReason(sh *shard) string {
 	return fmt.Sprintf("the membership of shard %d is being changed", sh.Shard)
 }
 
-// departureReason returns why a leaving node that no other node can replace keeps
-// its voter of the shard.
+// departureReason returns why a leaving node keeps its voter of the shard, if
+// no other node can replace it.
 func (s *stepView) departureReason(sh *shard) string {
 	if len(sh.promotable) > 0 || sh.index >= 0 && len(s.allocate(sh, 1)) > 0 {
 		return ""
@@ -182,10 +183,10 @@ func (s *stepView) departureReason(sh *shard) string {
 	return s.departureObstacle(sh)
 }
 
-// closedHostReason returns why a storage node without a replica of the shard is
-// not given one, if no other node can hold one and the shard has fewer replicas
-// than it should. A leaving node must wait for that, whatever the replication
-// is.
+// closedHostReason is for a shard that has fewer replicas than it should and
+// that no other node can hold. It returns why a storage node without a replica
+// of the shard is not given one. A leaving node must wait for such a node,
+// whatever the replication is.
 func (s *stepView) closedHostReason(sh *shard) string {
 	if sh.lead == nil || sh.index < 0 || sh.copies >= s.copies() || len(s.allocate(sh, 1)) > 0 {
 		return ""
@@ -217,7 +218,7 @@ func (s *stepView) closedHostReason(sh *shard) string {
 }
 
 // leaderlessReason says why no leader of the shard is known. A leader that the
-// coordinator cannot reach may still be leading, as long as the other voters
+// coordinator cannot reach may still lead, as long as the other voters can
 // reach it.
 func (s *stepView) leaderlessReason(sh *shard) string {
 	if lost := sh.LostMajority(); len(lost) > 0 {
@@ -232,8 +233,8 @@ func (s *stepView) leaderlessReason(sh *shard) string {
 }
 
 // rejectedNode returns the first node that could hold a replica of the shard
-// but gets none because it damages them. It returns the empty string if another
-// node can hold one.
+// but gets none because it has repeatedly damaged replicas. It returns the
+// empty string if another node can hold a replica.
 func (s *stepView) rejectedNode(sh *shard) sharding.NodeID {
 	if len(s.allocate(sh, 1)) > 0 {
 		return ""

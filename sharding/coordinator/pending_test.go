@@ -155,7 +155,8 @@ func TestRebalanceWaitsForUnreachableNode(t *testing.T) {
 	}
 }
 
-// A move to an unreachable node names that as its reason.
+// A move to an unreachable node stays pending, and the reason says that the
+// node is unreachable.
 func TestMoveToUnreachableNodeIsPending(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)

@@ -26,7 +26,7 @@ type Remains struct {
 // NodeRemains is what one node has stored.
 type NodeRemains struct {
 	Cluster        string                  // cluster id
-	ClusterVersion sharding.ClusterVersion // of its data directory, 0 if written by a release without cluster versions
+	ClusterVersion sharding.ClusterVersion // version of its data directory, 0 if written by a release without cluster versions
 	Shards         uint32
 	Member         meta.Member // its status is ignored
 	Replicas       []ReplicaRemains
@@ -44,7 +44,7 @@ type ReplicaRemains struct {
 	Replica sharding.ReplicaID
 	Term    sharding.Term
 	Applied uint64
-	// The membership as of Applied.
+	// The membership at index Applied.
 	Voters, Learners, Outgoing []sharding.ReplicaID
 	// First are the first voters of the group; empty if the replica no longer
 	// knows them.
@@ -66,10 +66,10 @@ const replicaIDGap = 1 << 20
 
 // Rebuild reconstructs the metadata from what the nodes have stored. The new
 // metadata shard starts on the bootstrap node with a single replica under a new
-// id. Every shard keeps the replicas that its most advanced replica knows as
-// members and that were found; the others leave their groups once the cluster
-// runs. Rebuild fails if a majority of a shard's voters was not found or if
-// records contradict each other. The other nodes join again.
+// id. Every shard keeps the replicas that were found and that its most advanced
+// replica knows as members. The other replicas leave their groups once the
+// cluster runs. Rebuild fails if a majority of a shard's voters was not found
+// or if records contradict each other. The other nodes join again.
 func Rebuild(r Remains) (*meta.State, error) {
 	base := meta.New()
 	if r.Metadata != nil {

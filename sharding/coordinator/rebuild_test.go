@@ -12,8 +12,8 @@ import (
 
 type id = sharding.ReplicaID
 
-// remains returns the remains of a cluster of three nodes and two shards, the
-// second of which is in the middle of replacing 7 by 9.
+// remains returns the remains of a cluster of three nodes and two shards. The
+// second shard is in the middle of replacing replica 7 by replica 9.
 func remains() coordinator.Remains {
 	one := coordinator.ReplicaRemains{Shard: 1, Term: 3, Applied: 10, Voters: []id{4, 5, 6}, First: []id{4}}
 	two := coordinator.ReplicaRemains{Shard: 2, Term: 2, Applied: 20, Voters: []id{8, 9}, Outgoing: []id{7, 8}, First: []id{7, 8}}
@@ -93,8 +93,8 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// Rebuilt metadata works like any other: it loads, the other nodes can join,
-// and replica ids are not reused.
+// Rebuilt metadata can be used like any other metadata: it loads, the other
+// nodes can join, and replica ids are not reused.
 func TestRebuiltMetadataWorks(t *testing.T) {
 	r := remains()
 	old := meta.New()

@@ -15,9 +15,9 @@ import (
 // and copies the data from other nodes. Nothing is lost as long as each of its
 // shards has a healthy majority without the node, and as long as no other node
 // is missing at the same time. The latter also holds across coordinators: the
-// metadata records that this node is down, so the next node that asks is
+// metadata records that this node is down, so a request from the next node is
 // rejected. If the node currently reports no damage, it cannot have made the
-// request itself, so that is rejected too.
+// request itself, so the request is rejected too.
 func (s *stepView) renewObstacle(n *node) string {
 	for _, other := range s.nodes {
 		if other != n && other.Status == meta.StatusDown {

@@ -113,7 +113,7 @@ func (s *stepView) replace(sh *shard) {
 // shard is not worse off meanwhile. A voter whose node cannot read the log
 // stays, because it still votes and a new replica would stop in the same way. A
 // voter whose node repeatedly damages replicas stays until the node may be
-// given another one, because otherwise nothing would replace it.
+// given a new replica, because otherwise nothing would replace the voter.
 func (s *stepView) retireDamaged(sh *shard) bool {
 	damaged := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool {
 		n := s.byID[r.Node]
@@ -132,16 +132,18 @@ func (s *stepView) retireDamaged(sh *shard) bool {
 //
 // A leaving node keeps its votes until every node that stays has all entries
 // (see departureObstacle). Otherwise the shard would keep fewer copies than the
-// nodes allow: of three voters, a single one if another one does not answer.
+// nodes allow. For example, of three voters only one working copy would be left
+// if another node does not answer.
 //
 // A dead voter still counts toward the majority: of five voters with two dead,
 // all three live ones must answer. If no node can replace a dead voter, it is
 // removed if the policy wants no more voters than are alive, or if an operator
-// gave up its node and the shard then survives more failures. So five voters
-// with two dead become three. But three voters with one dead stay three: two
-// would survive no more failures, and a single one would be the only holder of
-// acknowledged data. Nodes that are merely dead for a long time keep their
-// votes, because they may come back.
+// gave up its node and the shard then survives more failures. So five voters of
+// which two are dead become three. Three voters of which one is dead stay
+// three, because two voters would survive no more failures, and a single voter
+// would hold the only copy of acknowledged data. Nodes that have been dead for
+// a long time, but that no operator gave up, keep their votes, because they may
+// come back.
 func (s *stepView) shrink(sh *shard) {
 	stay := s.liveVoters(sh)
 	leave := s.votersToDrop(sh, stay)
@@ -165,7 +167,8 @@ func (s *stepView) shrink(sh *shard) {
 }
 
 // liveVoters returns the voters that can stay: the leader, then voters that are
-// caught up, then the others, in each part those with the longest logs first.
+// caught up, then the others. The last two groups are sorted by the length of
+// their logs, longest first.
 func (s *stepView) liveVoters(sh *shard) []meta.Replica {
 	var live []meta.Replica
 	for _, r := range sh.Replicas {
@@ -218,7 +221,8 @@ func (s *stepView) votersToDrop(sh *shard, stay []meta.Replica) []meta.Replica {
 	if answering += alive; len(leaving) > 0 && s.departureObstacle(sh) != "" {
 		leaving = nil
 	}
-	// The majority of the voters so far must agree to the change.
+	// A majority of the current voters must answer, because they must agree to the
+	// change.
 	if answering <= sh.voters/2 {
 		return leaving
 	}
@@ -231,17 +235,17 @@ func (s *stepView) votersToDrop(sh *shard, stay []meta.Replica) []meta.Replica {
 	})...)
 }
 
-// isDeadVoter reports whether a voter that must go can no longer vote. The
-// node of any other one works: it is leaving, becomes a proxy, or its replica
-// has stopped.
+// isDeadVoter reports whether a voter that must go can no longer vote. If it
+// can, its node works, and the voter must go because the node is leaving or
+// becomes a proxy, or because the replica has stopped.
 func (s *stepView) isDeadVoter(r meta.Replica) bool {
 	n := s.byID[r.Node]
 	return n == nil || r.Lost || n.Status == meta.StatusDown
 }
 
-// departureCheck is what the nodes that stay must confirm before a leaving
-// voter of a shard may go without replacement: they must have the entries up
-// to commit and have reported after at.
+// departureCheck says what the nodes that stay must confirm before a leaving
+// voter of a shard may go without replacement: they must have the entries up to
+// commit, and must have reported after at.
 type departureCheck struct {
 	commit uint64
 	at     time.Time
@@ -250,10 +254,10 @@ type departureCheck struct {
 // departureObstacle returns what a leaving node, or a node that becomes a
 // proxy, waits for before its voter of the shard is removed without
 // replacement. The shard must then have as many copies as the policy wants, or
-// one on each storage node that stays, and these nodes must have confirmed
-// that they hold them: a node whose last report is recent may have died since,
-// and a log that is close to the leader's may belong to a replica that no
-// longer works. Dead nodes count as staying until an operator gives them up.
+// one on each storage node that stays. These nodes must have confirmed their
+// copies, because a node whose last report is recent may have died since, and a
+// log that is close to the leader's may belong to a replica that no longer
+// works. Dead nodes count as staying until an operator gives them up.
 func (s *stepView) departureObstacle(sh *shard) string {
 	obstacle, _ := s.departureState(sh)
 	return obstacle
@@ -271,7 +275,7 @@ func (s *stepView) departureState(sh *shard) (obstacle string, away bool) {
 		n := s.byID[r.Node]
 		switch {
 		case r.State == meta.ReplicaLeaving || slices.Contains(sh.badVoters, r) || slices.Contains(sh.badLearners, r):
-		case sh.index < 0 && r.State == meta.ReplicaLearner: // every member has one
+		case sh.index < 0 && r.State == meta.ReplicaLearner: // every member has a learner
 		case n == nil:
 		case !n.fresh:
 			away = true
@@ -301,9 +305,9 @@ func (s *stepView) departureState(sh *shard) (obstacle string, away bool) {
 }
 
 // beginDepartureChecks begins, and ends, the checks of departureObstacle. A
-// check that was passed is renewed, because the voters may have to wait for
-// something else. So is one while a node is away: when it is back, or given up,
-// reports from the time before prove nothing.
+// check that was passed is renewed, because the voters may still have to wait
+// for other conditions. A check is also renewed while a node is away, because
+// once that node is back or given up, older reports prove nothing.
 func (s *stepView) beginDepartureChecks() {
 	for _, sh := range s.shards {
 		_, checking := s.departures[sh.Shard]
@@ -313,7 +317,7 @@ func (s *stepView) beginDepartureChecks() {
 		case sh.lead != nil && (!checking || away || obstacle == ""):
 			check := departureCheck{sh.lead.Commit, s.now}
 			if sh.index < 0 {
-				check.commit = max(check.commit, s.view.Index()) // includes the operation to leave
+				check.commit = max(check.commit, s.view.Index()) // at least the index of the operation to leave
 			}
 			s.departures[sh.Shard] = check
 		}
@@ -339,8 +343,9 @@ func (s *stepView) promote(sh *shard) bool {
 	return true
 }
 
-// demote removes excess votes, never the leader's. Unresponsive replicas
-// lose theirs first, because the remaining voters must form a working majority.
+// demote removes excess votes, but never the leader's. Unresponsive replicas
+// lose their votes first, because the remaining voters must form a working
+// majority.
 func (s *stepView) demote(sh *shard) {
 	var have []sharding.NodeID
 	for _, r := range sh.Replicas {
@@ -367,8 +372,9 @@ func (s *stepView) demote(sh *shard) {
 	}
 }
 
-// evict removes the surplus replica that the strategy chose. If it is a voter,
-// a learner is promoted in the same change, as soon as one is ready.
+// evict removes the surplus replica that the strategy chose. If that replica is
+// a voter, evict waits until a learner is ready, and promotes the learner in
+// the same change.
 func (s *stepView) evict(sh *shard) {
 	r, ok := sh.ReplicaOn(sh.evictFrom)
 	if !ok || r.State == meta.ReplicaLeaving {
@@ -436,8 +442,8 @@ func (s *stepView) buildLearners(sh *shard, on []sharding.NodeID) bool {
 	return true
 }
 
-// rebalance starts moves for balance: replicas only if nothing needs repair,
-// leaderships only if the leaders of all shards are known.
+// rebalance starts moves for balance. It moves replicas only if nothing needs
+// repair, and leaderships only if the leaders of all shards are known.
 func (s *stepView) rebalance() {
 	forced := slices.ContainsFunc(s.operations, func(o *operation) bool { return o.Kind == OperationRebalance })
 	if !s.policy.Rebalance && !forced {
@@ -473,8 +479,8 @@ func (s *stepView) shard(id sharding.ShardID) *shard {
 
 // repairMeta maintains the voters of the metadata shard, of which every member
 // has a replica. A member that leaves must follow the metadata as long as it
-// holds other replicas. So its replica of the metadata shard first loses its
-// vote and is removed last.
+// holds other replicas. Its replica of the metadata shard therefore loses its
+// vote first, and is removed last.
 func (s *stepView) repairMeta(sh *shard) {
 	var last []meta.Replica
 	for _, r := range sh.badLearners {

@@ -28,8 +28,8 @@ type Report struct {
 	// Pace is the duration of a step of the node's raft loop: the greater of
 	// the moving averages of log sync time and tick delay.
 	Pace time.Duration
-	// Full says that the node's disk is full. The node should lead nothing and
-	// be given no replicas, but its existing replicas vote.
+	// Full says that the node's disk is full. The node should lead nothing and be
+	// given no replicas, but its existing replicas still vote.
 	Full bool
 	// Reachable are the members that the node can reach, including itself.
 	// Empty in reports of releases that do not send it.
@@ -45,20 +45,20 @@ type ShardReport struct {
 	// Commit, Applied and Last are indexes of the replica's log.
 	Commit, Applied, Last uint64
 	// The membership as the replica has applied it, and the match index of each
-	// member. Only leaders must set them.
+	// member. Only leaders need to set these fields.
 	Voters, Learners, Outgoing []sharding.ReplicaID
 	Match                      map[sharding.ReplicaID]uint64
 	// Stopped is set if the replica has stopped.
 	Stopped sharding.StopReason
-	// Disputed: the replica's rows differ from those of another replica, and it
-	// serves no requests. For display only.
+	// Disputed means that the replica's rows differ from those of another replica,
+	// and that it serves no requests. For display only.
 	Disputed bool
 }
 
 // MustReport reports whether a node's report must include its replica of the
-// shard: if it leads the shard, and while any replica is leaving, because that
-// one may only go after all remaining voters know. Stopped replicas are always
-// included.
+// shard. It must if the node leads the shard, and while any replica of the
+// shard is leaving, because that replica may only go after all remaining voters
+// know of its removal. Stopped replicas are always included.
 func MustReport(p meta.Placement, leads bool) bool {
 	return leads || len(p.IDs(meta.ReplicaLeaving)) > 0
 }
@@ -70,10 +70,11 @@ type Transfer struct {
 	From, To sharding.NodeID
 }
 
-// IsCaughtUp reports whether a log that matches the leader's up to match is
-// close enough to commit to vote: behind by at most a sixteenth and at most 128
-// entries, which a working replica catches up within a round trip or two. It is
-// false for a replica that has never answered.
+// IsCaughtUp reports whether a replica whose log matches the leader's up to
+// match may become a voter. It may lag behind the commit index by at most a
+// sixteenth of it and at most 128 entries, which a working replica catches up
+// within a round trip or two. IsCaughtUp returns false for a replica that has
+// never answered.
 func IsCaughtUp(match, commit uint64) bool {
 	return match > 0 && match+min(commit/16, 128) >= commit
 }

@@ -21,8 +21,9 @@ func TestResumeOfDownNodeIsRejected(t *testing.T) {
 	}
 }
 
-// A request that would give up the only storage node is rejected and changes
-// nothing. So is one for the second of two.
+// A request that would remove the only storage node is rejected and changes
+// nothing. If there are two storage nodes, a request for the first is accepted,
+// and a request for the second is then rejected.
 func TestLastStorageNodeCannotBeRemoved(t *testing.T) {
 	for _, kind := range []coordinator.OperationKind{coordinator.OperationDown, coordinator.OperationLeave} {
 		w := calmWorld(t, 1, 1)

@@ -77,8 +77,9 @@ func TestDeadVotersOfDownedNodesLeave(t *testing.T) {
 	})
 }
 
-// With one of five voters dead, the shard would survive no more failures with
-// three voters than with four of five, and more copies are better.
+// If one of five voters is dead, the dead voter stays: three voters would
+// survive no more failures than the four live ones of five, and more copies are
+// better.
 func TestDeadVoterStaysIfRemovalDoesNotHelp(t *testing.T) {
 	for _, tt := range []struct{ nodes, replication int }{{3, 3}, {5, 5}} {
 		t.Run(fmt.Sprint(tt.nodes), func(t *testing.T) {
@@ -157,10 +158,10 @@ func TestMajorityOfVotersCanLeaveAtOnce(t *testing.T) {
 }
 
 // A node that leaves keeps its votes while nothing can replace them and a node
-// that stays does not answer, because the shards would then have fewer copies
-// than the nodes allow, and as few as one. The operation is pending with the
-// reason. It continues when the other node is back, or when an operator
-// declares that node down.
+// that stays does not answer. Otherwise the shards would have fewer copies than
+// the nodes allow, possibly only one. The operation is pending with the reason.
+// It continues when the other node is back, or when an operator declares that
+// node down.
 func TestLeaveWaitsForNodesThatStay(t *testing.T) {
 	for _, nodes := range []int{3, 5} {
 		for name, tt := range map[string]struct {
@@ -226,9 +227,10 @@ func TestLeaveWaitsForNodesThatStay(t *testing.T) {
 	}
 }
 
-// TestDepartureIsCheckedAfterOthersAreGivenUp checks that what nodes confirmed
-// while another one was dead does not let a leaving node go after an operator
-// has given the dead one up: one of them may have stopped working meanwhile.
+// TestDepartureIsCheckedAfterOthersAreGivenUp: nodes confirm their copies while
+// another node is dead. After an operator gives the dead node up, these
+// confirmations do not allow a leaving node to go, because one of the
+// confirming nodes may have stopped working meanwhile.
 func TestDepartureIsCheckedAfterOthersAreGivenUp(t *testing.T) {
 	const nodes, dead, mute, last = 5, 1, 2, 4
 	w := calmWorld(t, nodes, 3)
@@ -273,8 +275,8 @@ func (w *world) statusOf(i int) meta.MemberStatus {
 	return m.Status
 }
 
-// downed reports whether an operator declared the node down. A node that was
-// removed counts.
+// downed reports whether an operator declared the node down, also if the node
+// was removed since.
 func (w *world) downed(i int) bool {
 	m, is := w.state.View().Member(w.hosts[i].id)
 	return !is || m.Downed
@@ -295,7 +297,7 @@ func (w *world) crownAll(h *host) {
 	}
 }
 
-// write appends entries to all groups but the one of the metadata.
+// write appends entries to all groups except that of the metadata shard.
 func (w *world) write(n int) {
 	for s := sharding.ShardID(1); s <= shards; s++ {
 		for range n {

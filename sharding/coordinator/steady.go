@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// A node is slow if its pace is slowFactor times the median of all storage
-	// nodes. If it is slow for slowAfter without a break, its leaderships are
-	// moved away. A pace below slowFloor is never slow.
+	// A node is slow if its pace is slowFactor times the median pace of all
+	// storage nodes. If it is slow for slowAfter without a break, its leaderships
+	// are moved away. A pace below slowFloor never counts as slow.
 	slowFactor = 10
 	slowFloor  = 50 * time.Millisecond
 	slowAfter  = 5 * time.Second
 
 	// A replica that stopped because of damage, or that disagreed with the
-	// majority, is rebuilt. If the node's next replica gets damaged too, the
-	// node leads nothing for damageLeads and gets no replicas for damageBuilds.
-	// After maxDamages it gets no replicas until an operator resumes it,
-	// because the node itself must be the cause. After damageForgotten without
+	// majority, is rebuilt. If the replica that replaces it on the node is damaged
+	// too, the node leads nothing for damageLeads and gets no replicas for
+	// damageBuilds. After maxDamages it gets no replicas until an operator resumes
+	// it, because the node itself must be the cause. After damageForgotten without
 	// damage the count is reset.
 	damageLeads     = time.Hour
 	damageBuilds    = 10 * time.Minute
@@ -30,7 +30,7 @@ const (
 	damageForgotten = 24 * time.Hour
 )
 
-// trouble tracks a node that is slow, or that comes and goes:
+// impairment tracks a node that is slow, or that comes and goes:
 //
 //	         slow for slowAfter, or back after an absence
 //	steady ─────────────────────────────────────────────▶ unsteady
@@ -42,29 +42,30 @@ const (
 // does a node that repeatedly damages its replicas.
 type impairment struct {
 	linked  bool // it was reachable in the last step
-	planned bool // when last reachable, it wanted to lead nothing
+	planned bool // when it was last reachable, it wanted to lead nothing
 	away    bool // it became unreachable unexpectedly
 	start   uint64
-	// slow is since when it has been continuously slow; zero if it is not.
+	// slow is the time since which the node has been slow without a break; zero if
+	// it is not slow.
 	slow     time.Time
 	last     time.Time // time of the latest trouble
-	strikes  int       // number of times that it became unsteady or had trouble again
+	strikes  int       // number of times that the node became unsteady or had trouble again
 	unsteady bool
-	evicted  bool // it was slow for too long
+	evicted  bool // it was slow for slowAfter, so its leaderships are moved away
 
-	// damages counts generations of damaged replicas: a damaged replica that
-	// was built after the previous damage starts a new generation. built is the
-	// replica id that was next to be allocated at that time, damaged the time
-	// of the latest report of damage, and disk the node's disk id.
+	// damages counts generations of damaged replicas: a damaged replica that was
+	// built after the previous damage starts a new generation. built is the
+	// replica id that was to be allocated next at the time of that damage, damaged
+	// is the time of the latest report of damage, and disk is the node's disk id.
 	damages int
 	built   sharding.ReplicaID
 	damaged time.Time
 	disk    string
 }
 
-// evaluateTroubles decides which nodes are steady. A coordinator that reaches
-// less than a majority of the storage nodes may be partitioned itself and
-// blames no node.
+// evaluateImpairments decides which nodes are steady. A coordinator that
+// reaches less than a majority of the storage nodes may be partitioned itself
+// and blames no node.
 func (s *stepView) evaluateImpairments() {
 	usual, known := s.medianPace()
 	linked := 0
@@ -98,20 +99,20 @@ func (s *stepView) evaluateImpairments() {
 	maps.DeleteFunc(s.impairments, func(id sharding.NodeID, _ *impairment) bool { return s.byID[id] == nil })
 }
 
-// Trouble says why a node is given no leadership for balance, and until when.
+// Impairment says why balancing gives a node no leaderships, and until when.
 type Impairment struct {
 	Node sharding.NodeID
 	// Slow: its leaderships were moved away because it was slow. Otherwise it
 	// came back after an absence.
 	Slow bool
-	// Until is when the node is given leaderships again if there is no more trouble;
-	// zero while the node is slow.
+	// Until is the time from which the node is given leaderships again if there is
+	// no more trouble. It is zero while the node is slow.
 	Until time.Time
-	// Quiet is how long the node must be without trouble.
+	// Cooldown is how long the node must be without trouble.
 	Cooldown time.Duration
-	// Damages is the number of generations of damaged replicas, at least 2, or
-	// 0 if damage is not the trouble. At MaxDamages the node leads nothing and
-	// gets no replicas until it is resumed, and Until is zero.
+	// Damages is the number of generations of damaged replicas, at least 2, or 0
+	// if damage is not the reason. If it is MaxDamages, the node leads nothing and
+	// gets no replicas until an operator resumes it, and Until is zero.
 	Damages int
 }
 
@@ -119,8 +120,8 @@ type Impairment struct {
 // node.
 const MaxDamages = maxDamages
 
-// describeTrouble describes the trouble of an unsteady node. The result is the
-// same in every step while nothing changes.
+// describeImpairment describes the impairment of an unsteady node. The result
+// is the same in every step while nothing changes.
 func (s *stepView) describeImpairment(n *node, t *impairment) Impairment {
 	if t.damages > 1 {
 		out := Impairment{Node: n.Node, Cooldown: damageLeads, Damages: t.damages}
@@ -229,9 +230,9 @@ func (s *stepView) backOff(strikes int) time.Duration {
 	return min(d, s.opts.MaxBackOff)
 }
 
-// transferTarget returns the node that should take over leadership from a
-// leader that should not have it, nil if there is none. If the leader is merely
-// slow, only steady nodes qualify.
+// transferTarget returns the node that should take over leadership of the shard
+// from a leader that should lead nothing, or nil if there is none. If the
+// leader is merely slow, only steady nodes qualify.
 func (s *stepView) transferTarget(sh *shard) *node {
 	heirs := s.transferTargets(sh)
 	if !sh.leader.mustNotLead() {

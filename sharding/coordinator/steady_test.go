@@ -134,7 +134,7 @@ func TestShortOrSharedSlownessMovesNothing(t *testing.T) {
 	}
 	for range 5 {
 		slow.pace = time.Second
-		stays("a moment", 16) // 4 s
+		stays("a moment", 16) // 4 seconds
 		slow.pace = 0
 		stays("a moment", 4)
 	}

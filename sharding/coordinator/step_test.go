@@ -134,8 +134,8 @@ func TestMoveToVoterTransfersLeadership(t *testing.T) {
 	}
 }
 
-// A node that leads only until a pending transfer is done does not satisfy an
-// order to lead.
+// An operation that asks a node to lead is not done if the node leads only
+// until a pending transfer completes.
 func TestMoveBackDuringTransfer(t *testing.T) {
 	for ticks := range 12 {
 		w := calmWorld(t, 3, 3)
@@ -244,7 +244,7 @@ func TestDrainOutlivesItsCoordinator(t *testing.T) {
 	}
 	drained := func(when string) {
 		t.Helper()
-		for range 3 { // coordinators
+		for range 3 { // each time with a new coordinator
 			w.coord, w.at = nil, nil
 			for range 40 {
 				if w.tick(); leads("n2") {

@@ -42,8 +42,8 @@ func TestDamagedReplicaIsReplaced(t *testing.T) {
 }
 
 // A replica that cannot read its log stays if no other node can replace it: it
-// votes, and a new one on the same node would stop too. It is not given
-// leadership.
+// votes, and a new one on the same node would stop too. The replica is not
+// given leadership.
 func TestReplicaWithUnreadableLogStays(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
@@ -159,8 +159,8 @@ func TestStuckLearnersDoNotBlockOthers(t *testing.T) {
 	})
 }
 
-// baffle stops the non-voting replicas on these hosts as if they could not read
-// the log, and counts them.
+// baffle stops the learners on these hosts as if they could not read the log,
+// and returns their number.
 func (w *world) baffle(hosts []*host) (n int) {
 	for s := sharding.ShardID(1); s <= shards; s++ {
 		for _, h := range hosts {

@@ -31,15 +31,15 @@ func (s *stepView) transfers() {
 }
 
 // yieldAfter is how long the coordinator must be unable to reach a node that
-// others reach before it hands over to another coordinator.
+// others reach before it transfers the metadata shard to another node.
 const yieldAfter = 5 * time.Second
 
 // yieldMetaShard transfers the metadata shard to a node that reaches storage
-// nodes which this one has not reached for a while. A node that is cut off only
-// from the coordinator still serves, but cannot be given anything and does not
-// see metadata changes. The new coordinator must reach more storage nodes than
-// this one, so that leadership does not move back and forth between nodes that
-// each reach a different subset.
+// nodes which this one has not reached for a while. A node that is disconnected
+// only from the coordinator still serves, but it cannot be given replicas or
+// leaderships, and does not see metadata changes. The new coordinator must
+// reach more storage nodes than this one, so that leadership does not move back
+// and forth between nodes that each reach a different subset.
 func (s *stepView) yieldMetaShard(sh *shard) {
 	var best *node
 	most := 0

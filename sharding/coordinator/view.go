@@ -32,9 +32,9 @@ type stepView struct {
 	// rebalanceBlocked says why replicas must not move for balance: what is
 	// being repaired, or which node is unreachable. Empty if they may.
 	rebalanceBlocked string
-	// hasElection: some shard has no known leader but may get one soon.
+	// hasElection means that some shard has no known leader but may get one soon.
 	hasElection bool
-	// writesOperation: the plan includes commands of an operation.
+	// writesOperation means that the plan includes commands of an operation.
 	writesOperation bool
 	plan            Plan
 }
@@ -43,20 +43,22 @@ type stepView struct {
 type node struct {
 	meta.Member
 	latest *receivedReport // latest report, if it is of this incarnation
-	// linked: this node reaches it. reachable: linked, or it has just sent a
-	// report. fresh: reachable and with a current report.
+	// linked means that this node can reach it, reachable that it is linked or has
+	// just sent a report, and fresh that it is reachable and its report is
+	// current.
 	linked, reachable, fresh bool
 	draining                 bool // the node reports that it is about to stop or cannot lead
 	full                     bool // the node reports that its disk is full
 	behind                   bool // the node reports that it cannot read the log of some shard
-	// unsteady: it is given no leadership for balance. evicted: it is slow and
-	// loses its leaderships.
+	// unsteady means that balancing gives it no leaderships, and evicted that it
+	// is slow and loses its leaderships.
 	unsteady, evicted bool
-	// rejected: its replicas were repeatedly damaged and it gets none for now.
+	// rejected means that its replicas were repeatedly damaged, and that it is
+	// given none for now.
 	rejected bool
 	replicas int // replicas of data shards, including leaving ones
 	building int
-	leads    int // as if all pending transfers were done
+	leads    int // number of leaderships once all pending transfers are done
 }
 
 // canHost reports whether the node may hold data.
@@ -74,12 +76,12 @@ func (n *node) canVote() bool { return n.canHost() && n.linked && n.fresh && !n.
 // shard is a placed shard.
 type shard struct {
 	meta.Placement
-	// lead is the report of the leader, and leader its node; nil if no current
-	// one is known.
+	// lead is the leader's report, and leader its node. Both are nil if no leader
+	// with a current report is known.
 	lead   *ShardReport
 	leader *node
-	// converged: the group's membership equals the placement, leaving replicas
-	// aside.
+	// converged means that the group's membership equals the placement, except for
+	// leaving replicas.
 	converged bool
 	// badVoters and badLearners must go; promotable learners could become
 	// voters now.
@@ -91,7 +93,7 @@ type shard struct {
 	// evictFrom is the node whose replica is evicted if the shard has one too
 	// many.
 	evictFrom sharding.NodeID
-	index     int // in state; -1 for the metadata shard
+	index     int // index in the strategy's state; -1 for the metadata shard
 	busy      bool
 }
 
@@ -142,8 +144,7 @@ func (c *Coordinator) receiveReports(in Input) {
 			sr := &r.Shards[i]
 			h.shards[sr.Shard] = sr
 			if sr.Stopped != sharding.NotStopped {
-				// A stopped replica may have been in a term that no other
-				// replica knows.
+				// A stopped replica may report a term that no other replica knows.
 				h.stops = true
 				h.behind = h.behind || sr.Stopped == sharding.StopUnsupported
 				continue
@@ -170,9 +171,9 @@ func (c *Coordinator) receiveReports(in Input) {
 	}
 }
 
-// clearLeaderships removes the report's claims to leadership. A node that leads
-// with an older term does not take over, because its term is no longer the
-// highest.
+// clearLeaderships removes the report's claims to leadership. A node that
+// claims leadership in an older term is not taken for the leader, because its
+// term is no longer the highest.
 func (c *Coordinator) clearLeaderships(h *receivedReport) {
 	for i := range h.report.Shards {
 		if id := h.report.Shards[i].Shard; c.leaders[id] == h {
@@ -187,7 +188,8 @@ func (s *stepView) evaluateNodes(in Input) {
 		if h := s.Coordinator.reports[m.Node]; h != nil && (m.Incarnation == 0 || h.report.Incarnation == m.Incarnation) {
 			n.latest = h
 			recent := in.Now.Sub(h.at) <= s.opts.Fresh
-			// A report proves that the node is alive, whatever gossip says.
+			// A report proves that the node is alive, even if gossip considers it
+			// unreachable.
 			n.fresh = recent && (n.reachable || in.Now.Sub(h.at) <= s.opts.Fresh/2)
 			n.reachable = n.reachable || n.fresh
 			n.draining, n.full, n.behind = h.report.Draining, h.report.Full, h.behind
@@ -277,9 +279,9 @@ func (s *stepView) evaluateShard(sh *shard) {
 
 // evaluateLeader determines which node leads the shard, or will lead it after a
 // pending transfer. During a transfer, the old leader may already have reported
-// that it no longer leads and the new one not yet that it does. Such a shard
-// counts for the new leader, because otherwise other shards would be moved
-// there in its place.
+// that it no longer leads, while the new leader has not reported yet that it
+// does. Such a shard counts for the new leader, because otherwise other shards
+// would be moved to that node in its place.
 func (s *stepView) evaluateLeader(sh *shard) {
 	if sh.lead == nil {
 		m, moving := s.pendingTransfers[sh.Shard]

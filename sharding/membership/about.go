@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// nodeMeta is what a node announces about itself, as memberlist's node meta
-// data.
+// nodeMeta is the description of itself that a node announces, as memberlist's
+// node metadata.
 type nodeMeta struct {
 	node        sharding.NodeID
 	incarnation uint64
@@ -23,12 +23,12 @@ type nodeMeta struct {
 const (
 	aboutVersion = 1
 	flagLeaving  = 1 << 0
-	// nameSeparator is between the node and its incarnation in a name. No node
+	// nameSeparator separates the node id from the incarnation in a name. No node
 	// id contains it.
 	nameSeparator = "#"
 )
 
-// errMalformed: the meta data of a node was not written by this package; the
+// errMalformed: the metadata of a node was not written by this package; the
 // node is ignored.
 var errMalformed = errors.New("malformed node metadata in gossip")
 

@@ -45,7 +45,7 @@ func TestNodeMetaFormat(t *testing.T) {
 	}
 }
 
-// The largest meta data fits into memberlist's limit.
+// The largest node metadata fits into memberlist's limit.
 func TestNodeMetaFitsIntoMemberlist(t *testing.T) {
 	a := nodeMeta{
 		node: sharding.NodeID(strings.Repeat("n", maxNodeBytes)), incarnation: 1<<64 - 1,

@@ -11,12 +11,12 @@ import (
 
 // Protection against memory exhaustion.
 //
-// memberlist allocates whatever a message announces: a stream of 30 bytes can
-// make it allocate a million nodes, or 20 MB that are never sent, and a packet
-// of 64 KB can decompress to 40 MB. Without a gossip key, anyone who reaches
-// the port can send such messages. So the transport inspects messages before
-// memberlist sees them, and passes on only what memberlist sends with this
-// package's settings: no compression, no user messages, no user state.
+// memberlist allocates as much memory as a message announces. A stream of 30
+// bytes can make it allocate a million nodes, or 20 MB that are never sent, and
+// a packet of 64 KB can decompress to 40 MB. Without a gossip key, anyone who
+// reaches the port can send such messages. So the transport inspects messages
+// before memberlist sees them, and passes on only what memberlist sends with
+// this package's settings: no compression, no user messages, no user state.
 //
 // With a key, memberlist neither decompresses nor decodes anything that the key
 // does not authenticate, so encrypted messages pass uninspected.
@@ -36,7 +36,7 @@ const (
 const (
 	messagePing       = 0
 	messageAck        = 2
-	messageDead       = 5 // last of the single messages, apart from messageNack
+	messageDead       = 5 // the last type of single message, except messageNack
 	messagePushPull   = 6
 	messageCompound   = 7
 	messageEncrypted  = 10
@@ -90,7 +90,7 @@ func isSingle(message []byte) bool {
 // guardedStream is a stream whose beginning has been inspected.
 type guardedStream struct {
 	net.Conn
-	rest io.Reader // including the beginning
+	rest io.Reader // the stream, including the inspected beginning
 }
 
 func (g *guardedStream) Read(b []byte) (int, error) { return g.rest.Read(b) }
@@ -207,7 +207,7 @@ func readNumber(next func(n int) ([]byte, error)) (uint64, error) {
 		for _, digit := range b {
 			value = value<<8 | uint64(digit)
 		}
-		return value, nil // a negative number reads as a huge one
+		return value, nil // a negative number is returned as a huge one
 	default:
 		return 0, fmt.Errorf("%w: a header value is not a number", errUnwanted)
 	}

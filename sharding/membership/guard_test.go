@@ -109,7 +109,8 @@ func TestCompressedPacketsAreRejected(t *testing.T) {
 	}
 }
 
-// Idle streams leave room for packets, and closing them makes room for more.
+// Idle streams do not block packets, and closing streams makes room for new
+// ones.
 func TestConcurrentStreamsAreLimited(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -37,7 +37,7 @@ type Membership struct {
 	list   *memberlist.Memberlist
 	closed bool
 
-	metaMu sync.Mutex // memberlist calls back for meta while it holds its own locks
+	metaMu sync.Mutex // guards meta, which memberlist reads while it holds its own locks
 	meta   []byte
 }
 
@@ -75,7 +75,7 @@ func Start(ctx context.Context, opts Options) (*Membership, error) {
 // Bounds of the wait for the address of this node's own name.
 const (
 	nameRetry  = 500 * time.Millisecond
-	nameReport = 10 * time.Second // between two messages for operators
+	nameReport = 10 * time.Second // time between two messages for operators
 	// nameWait bounds the wait: the node's Raft groups already run, and may lead
 	// shards that the node cannot serve yet.
 	nameWait = 30 * time.Second
@@ -135,7 +135,7 @@ func (m *Membership) config() *memberlist.Config {
 	// hundred bytes per node here, so they can be frequent.
 	c.PushPullInterval = 10 * time.Second
 	c.DeadNodeReclaimTime = 30 * time.Second
-	c.EnableCompression = false // states are small, and packets are sent over streams
+	c.EnableCompression = false // not needed: states are small, and packets are sent over streams
 	return c
 }
 
@@ -191,7 +191,7 @@ func (m *Membership) update(change func(*nodeMeta), wait time.Duration) error {
 	m.metaMu.Lock()
 	m.meta = meta
 	m.metaMu.Unlock()
-	m.list.UpdateNode(wait) // an error means that it was not sent in time; it will be later
+	m.list.UpdateNode(wait) // an error means that the change was not sent in time; it is sent later
 	return nil
 }
 

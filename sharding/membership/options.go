@@ -68,7 +68,7 @@ type Options struct {
 	// Latest returns the highest acceptable incarnation of a node; nodes with a
 	// higher one are ignored. It must not block. If nil, all are accepted.
 	Latest func(node sharding.NodeID) uint64
-	// Jitter returns a duration below d; if nil, a random one.
+	// Jitter returns a duration below d. If Jitter is nil, the duration is random.
 	Jitter func(d time.Duration) time.Duration
 	// Logger receives messages for operators; if nil, they are discarded.
 	Logger *slog.Logger

@@ -11,9 +11,10 @@ import (
 
 // Limits of the connections that carry packets.
 const (
-	// maxLinks limits the number of targets; packets to more are dropped.
+	// maxLinks limits the number of targets; packets to further targets are
+	// dropped.
 	maxLinks = 1024
-	// maxQueued limits the packets queued per target; more are dropped.
+	// maxQueued limits the packets queued per target; further packets are dropped.
 	maxQueued = 64
 	// linkAge is how long a connection is used. Packets stuck in a connection
 	// during a network outage can be delayed by a minute, because TCP backs off
@@ -84,8 +85,9 @@ func (t *transport) retire(l *packetLink) bool {
 }
 
 // sendOver opens a connection and sends the packet and the following ones until
-// the connection fails, is too old or the transport shuts down. If it cannot be
-// opened, all queued packets are dropped: an outdated probe is useless.
+// the connection fails, is too old or the transport shuts down. If the
+// connection cannot be opened, all queued packets are dropped, because an
+// outdated probe is useless.
 func (t *transport) sendOver(l *packetLink, packet []byte) {
 	conn, err := t.dial(l.address, kindPackets, streamTimeout)
 	if err != nil {

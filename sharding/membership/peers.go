@@ -18,14 +18,15 @@ import (
 // Peer is another node as gossip knows it.
 type Peer struct {
 	ID          sharding.NodeID
-	Incarnation uint64 // the highest seen
+	Incarnation uint64 // the highest incarnation seen
 	Address     string // host:port announced by the node
 	Gossip      string // IP address and port for gossip
 	Cluster     string // empty while the node belongs to none
 	Disk        string
-	// Reachable: it answers this node, or nodes that this node can reach.
+	// Reachable means that the node answers this node, or nodes that this node can
+	// reach.
 	Reachable bool
-	// Left: it announced that it stops, and has stopped.
+	// Left means that the node announced that it stops, and has stopped.
 	Left bool
 }
 
@@ -36,8 +37,8 @@ const (
 	// maxNames limits the names that memberlist may keep. A node has a new name
 	// after each start.
 	maxNames = 2 * maxPeers
-	// nameAge is how long a name counts after it is no longer alive. It is
-	// longer than memberlist keeps names.
+	// nameAge is how long a name counts toward maxNames after its node was last
+	// alive. memberlist forgets names earlier.
 	nameAge = 2 * time.Minute
 )
 
@@ -101,7 +102,7 @@ func (p *peers) admit(name string) error {
 			return errCrowded
 		}
 	}
-	p.names[name] = p.now() // until NotifyJoin
+	p.names[name] = p.now() // not alive until NotifyJoin
 	return nil
 }
 
@@ -149,7 +150,7 @@ func (p *peers) record(n *memberlist.Node, alive bool) {
 }
 
 // makeRoom drops an unreachable peer if the limit is reached, and reports
-// whether there is room for one more. The lock must be held.
+// whether there is room for one more peer. The lock must be held.
 func (p *peers) makeRoom() bool {
 	if len(p.known) < maxPeers {
 		return true
@@ -209,9 +210,9 @@ func (s *peerState) hostName() string {
 	return s.Address
 }
 
-// missing returns the gossip addresses of unreachable peers that have not left,
-// the announced ones that have host names, and the gossip addresses of the
-// reachable peers.
+// missing returns three lists: the gossip addresses of unreachable peers that
+// have not left, those addresses with host names that such peers announced, and
+// the gossip addresses of the reachable peers.
 func (p *peers) missing() (lost, names []string, inSight map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,9 +11,10 @@ import (
 // rounds rotate through all addresses.
 const maxJoins = 8
 
-// rejoin looks for nodes until ctx ends: first for all, later for unreachable
-// ones. memberlist forgets a dead node after half a minute, so without this two
-// partitioned halves of a cluster would never find each other again.
+// rejoin looks for nodes until ctx ends: first for all nodes, later for
+// unreachable ones. memberlist forgets a dead node after half a minute, so
+// without this two partitioned halves of a cluster would never find each other
+// again.
 func (m *Membership) rejoin(ctx context.Context) {
 	alone := true
 	for round := 0; ctx.Err() == nil; round++ {

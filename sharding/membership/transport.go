@@ -48,7 +48,7 @@ type transport struct {
 	locate  func(name string) string
 	packets chan *memberlist.Packet
 	streams chan net.Conn
-	ctx     context.Context // ends with Shutdown
+	ctx     context.Context // canceled by Shutdown
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 
@@ -57,7 +57,7 @@ type transport struct {
 	conns     map[*trackedConn]struct{}
 	inbound   int
 	inStreams int
-	links     map[string]*packetLink // by address
+	links     map[string]*packetLink // links by address
 }
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
@@ -102,9 +102,10 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 }
 
 // target returns the address to connect to. A node that has announced a host
-// name is reached by that name instead of the IP address in the gossip. The node
-// has resolved the IP address once, at its start, and it may be wrong from the
-// beginning: name servers still return the address of a pod's predecessor.
+// name is reached by that name instead of the IP address in the gossip. The
+// node resolved its IP address once, at its start, and that address may be
+// wrong from the beginning, because name servers may still have returned the
+// address of the pod's predecessor.
 func (t *transport) target(a memberlist.Address) string {
 	if t.locate != nil {
 		if address := t.locate(a.Name); address != "" {
@@ -261,7 +262,7 @@ func (t *transport) serveStream(c *trackedConn) {
 	}
 	c.SetReadDeadline(time.Time{})
 	select {
-	case t.streams <- conn: // memberlist closes it
+	case t.streams <- conn: // memberlist closes the stream
 	case <-t.ctx.Done():
 		c.Close()
 	}

@@ -95,7 +95,7 @@ func TestPacketsAndStreams(t *testing.T) {
 	if _, err := io.ReadFull(far, got); err != nil || string(got) != "\x00stream" {
 		t.Errorf("%q, %v", got, err)
 	}
-	// Shutdown closes what memberlist has not closed.
+	// Shutdown closes the connections that memberlist has not closed.
 	if err := b.Shutdown(); err != nil {
 		t.Error(err)
 	}
@@ -184,8 +184,8 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 	}
 }
 
-// A node whose advertised name has no address yet waits for it, until its start
-// is canceled.
+// A node whose advertised name has no address yet waits until the name has one,
+// or until its start is canceled.
 func TestStartWaitsForTheAdvertisedName(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -249,8 +249,8 @@ func (p namedPort) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return p.tcpPort.Dial(ctx, address)
 }
 
-// A node may announce an IP address that is wrong, because its name server still
-// returned that of its predecessor. Others reach it by the name that it
+// A node may announce a wrong IP address, because its name server still
+// returned its predecessor's address. Other nodes reach it by the name that it
 // announces.
 func TestNamedNodesAreReachedByTheirNames(t *testing.T) {
 	names, dialed := map[string]string{}, make(chan string, 1)

@@ -88,8 +88,8 @@ func (t *transition) join(m Member) (Result, error) {
 }
 
 // loseDisk marks all replicas of the node as lost, because none of them may
-// vote again. They become leaving, except for the last voter of a shard: its
-// data is gone, and it stays to show that. The caller must have copied the
+// vote again. They become leaving, except for the last voter of a shard, which
+// stays to show that the shard's data is lost. The caller must have copied the
 // placements map.
 func (t *transition) loseDisk(node sharding.NodeID) {
 	for _, old := range t.view.Placements() {

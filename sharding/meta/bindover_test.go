@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Of two bindings that were decided for the same revision only one succeeds;
-// retrying it changes nothing.
+// If two bindings replace the same revision, only one of them succeeds.
+// Retrying the successful one changes nothing.
 func TestBindOverRejectsConcurrentBinding(t *testing.T) {
 	s := created(t)
 	one, two, three := meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a"))
@@ -29,8 +29,8 @@ func TestBindOverRejectsConcurrentBinding(t *testing.T) {
 	if b, _ := s.View().Activation("a"); b.Digest != digest(2) || s.View().ClusterVersion() != sharding.Version2 {
 		t.Errorf("%s serves", b.Digest)
 	}
-	// The principal that forced it is recorded, and not kept for another
-	// module.
+	// The principal that forced the binding is recorded, and is no longer recorded
+	// after a different module is bound.
 	run(t, s, meta.BindForced("a", digest(1), 3, 2, nil, "token:ann"), meta.BindForced("a", digest(1), 3, 3, &meta.Limits{MaxEvents: 2}, ""))
 	if b, _ := s.View().Activation("a"); b.ForcedBy != "token:ann" {
 		t.Errorf("it was forced by %q", b.ForcedBy)

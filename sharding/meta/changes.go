@@ -18,7 +18,7 @@ const (
 	// Changes by rollouts; from sharding.VersionRollouts on.
 	ChangeCanary  ChangeKind = "canary"  // the rolled-out module serves a part of the entities
 	ChangePromote ChangeKind = "promote" // the rolled-out module serves all entities
-	ChangeAbort   ChangeKind = "abort"   // the rollout is reverted, except for entities that stay
+	ChangeAbort   ChangeKind = "abort"   // the rollout is aborted; only entities that stay keep the rolled-out module
 )
 
 // ActivationChange is one change of the module or of the limits of an entity type.
@@ -32,7 +32,7 @@ type ActivationChange struct {
 	// Forced: the module was activated although it failed the compatibility
 	// check.
 	Forced bool `json:"forced,omitempty"`
-	// TookBack is the revision that a rollback reverted.
+	// TookBack is the revision that the rollback reverted.
 	TookBack uint64 `json:"tookBack,omitempty"`
 	// Share and Prefix describe the Part that the module of a ChangeCanary
 	// serves.
@@ -58,7 +58,7 @@ func (b *Activation) ChangeLog() []ActivationChange {
 // toChange completes the change with the fields of the bound module.
 func (b Bound) toChange(why ActivationChange) ActivationChange {
 	switch why.Kind {
-	case ChangeCanary, ChangePromote, ChangeAbort: // these name their module themselves
+	case ChangeCanary, ChangePromote, ChangeAbort: // these changes already name their module
 		why.Revision = b.Revision
 		return why
 	}

@@ -27,8 +27,8 @@ func logged(s *meta.State) string {
 }
 
 // Changes that led to a binding are logged with their authors, up to a limit.
-// Commands that change nothing are not logged, and the log starts with what is
-// known from version 1.
+// Commands that change nothing are not logged. The log starts with the changes
+// that can be reconstructed from version 1.
 func TestBindingChangesAreLogged(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))

@@ -61,14 +61,14 @@ func TestUnusedModulesAreCollected(t *testing.T) {
 	run(t, s, meta.Bind("b", digest(2), 4), meta.Rollback("a", 5)) // 2 still serves b
 	collect(start + 3*month/2)
 	run(t, s, meta.Bind("a", digest(3), 6), meta.Rollback("a", 7))
-	collect(start + 3*month) // it was needed until then
+	collect(start + 3*month) // needed until then, so its retention starts now
 	if got, known := since(s, 3); got != start+3*month || !known {
 		t.Errorf("a module that served is not needed since %d", got)
 	}
-	collect(start + month) // a clock that goes back removes nothing
+	collect(start + month) // if the clock goes back, nothing is removed
 	collect(start + 4*month - 1)
 	collect(start+4*month, 3)
-	// Serving modules, and those that rollbacks may return to, are kept
+	// Modules that serve a type, or to which a rollback may return, are kept
 	// forever.
 	run(t, s, meta.Bind("a", digest(2), 8))
 	collect(start + 1000*month)

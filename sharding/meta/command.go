@@ -82,8 +82,8 @@ type command struct {
 	accessCommand
 }
 
-// bindingCommand has the members of binding commands that were added in version
-// 2 and later.
+// activationCommand has the members of binding commands that were added in
+// version 2 and later.
 type activationCommand struct {
 	Owner    *Ownership          `json:"owner,omitempty"`
 	By       string              `json:"by,omitempty"`
@@ -127,8 +127,8 @@ type statusSet struct {
 	Draining    bool            `json:"draining,omitempty"`
 }
 
-// Change changes the replicas of one shard atomically. Parts that already hold
-// are skipped, so a change can be retried.
+// Change changes the replicas of one shard atomically. Parts of it that were
+// already done are skipped, so a change can be retried.
 type Change struct {
 	Shard sharding.ShardID `json:"shard"`
 	// Add gives nodes new learner replicas. Nodes that already have a replica
@@ -178,9 +178,9 @@ const BootstrapReplica sharding.ReplicaID = 1
 //
 // ErrConflict means either that a newer start of the node has already joined
 // (if the incarnation is lower than the member's), or that the node's replica
-// of the metadata shard is still leaving; then the node must keep it and retry
-// later. The caller must make sure that an earlier start of the node is no
-// longer running.
+// of the metadata shard is still leaving. In the second case, the node must
+// keep the replica and retry later. The caller must make sure that an earlier
+// start of the node is no longer running.
 func Join(m Member) []byte { return encode(command{Op: opJoin, Member: &m}) }
 
 // SetStatus returns the command that changes a member's status. If incarnation
@@ -273,7 +273,7 @@ func Bind(entityType string, digest Digest, at int64) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at})
 }
 
-// BindLimited is Bind that also sets the type's limits; Bind leaves them
+// BindLimited is like Bind, but also sets the type's limits, which Bind leaves
 // unchanged. New limits get a new revision but no entry in the history that
 // Rollback uses.
 func BindLimited(entityType string, digest Digest, at int64, l Limits) []byte {
@@ -289,15 +289,15 @@ func BindOver(entityType string, digest Digest, at int64, over uint64, l *Limits
 }
 
 // BindRestored is BindOver for a type that was served in a different cluster.
-// What was verified there about the modules whose snapshots replace truncated
-// histories remains valid here, because the entities are restored too. It
-// requires sharding.VersionSnapshotProofs.
+// The proofs from that cluster about modules whose snapshots replace truncated
+// histories remain valid, because the entities are restored too. It requires
+// sharding.VersionSnapshotProofs.
 func BindRestored(entityType string, digest Digest, at int64, over uint64, l *Limits, r RestoredActivation) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &overSet{Revision: over, Truncated: r.Truncated, Assumed: r.Assumed}, Limits: l})
 }
 
 // BindForced is BindOver for a module that failed the compatibility check. by
-// is the principal that forced it, at most 512 bytes.
+// is the principal that forced the activation, at most 512 bytes.
 func BindForced(entityType string, digest Digest, at int64, over uint64, l *Limits, by string) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &overSet{Revision: over, ForcedBy: by}, Limits: l})
 }
@@ -309,10 +309,10 @@ func Rollback(entityType string, at int64) []byte {
 	return encode(command{Op: opRollback, EntityType: entityType, At: at})
 }
 
-// RollbackOf is Rollback for a type that is served under the revision. If that
-// revision has already been rolled back, nothing changes; if anything else
-// happened, the command fails with ErrConflict. It requires
-// sharding.VersionRollbackOf.
+// RollbackOf is Rollback for a type that is served under the given revision. If
+// that revision has already been rolled back, nothing changes. If the type is
+// served under any other revision, the command fails with ErrConflict. It
+// requires sharding.VersionRollbackOf.
 func RollbackOf(entityType string, revision uint64, at int64) []byte {
 	return encode(command{Op: opRollback, EntityType: entityType, At: at, Revision: revision})
 }
@@ -358,8 +358,9 @@ func Check(body []byte) error {
 }
 
 // decode decodes a command. It returns ErrUnsupported for anything that this
-// release does not know: ignoring it would apply a different command than was
-// committed, and rejecting it would differ from what newer replicas do.
+// release does not know. Ignoring an unknown member would apply a different
+// command than was committed, and rejecting the command would differ from newer
+// replicas, which apply it.
 func decode(body []byte) (command, error) {
 	var c command
 	if len(body) > MaxCommandBytes {

@@ -63,7 +63,7 @@ func TestDownedStartsCannotJoin(t *testing.T) {
 	}
 }
 
-// A node that the coordinator considered dead can come back by itself.
+// A node that the coordinator considered dead can rejoin without an operator.
 func TestOnlyOperatorDownIsRemembered(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)))
@@ -75,7 +75,7 @@ func TestOnlyOperatorDownIsRemembered(t *testing.T) {
 	run(t, s, meta.Join(speaking("n2", 5, 1, 2)))
 }
 
-// The previous release cannot read the key.
+// The previous release cannot read the key, so it is not written at version 1.
 func TestDownedStartsNeedVersion2(t *testing.T) {
 	s := created(t)
 	remove(t, s, node("n2", "n2", 5))

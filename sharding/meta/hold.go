@@ -13,8 +13,8 @@ import (
 // is the one since which writes are paused.
 //
 // The pause ends with the next binding of the type or with ResumeTypeWrites.
-// Both get a new revision, so a binding that was made over the revision of a
-// paused type knows that nothing was written in between.
+// Both get a new revision. Therefore, if a binding over the revision of a
+// paused type succeeds, nothing was written during the pause.
 func PauseTypeWrites(entityType string, over uint64) []byte {
 	return encode(command{Op: opPauseTypeWrites, EntityType: entityType, Revision: over})
 }
@@ -57,7 +57,7 @@ func resumeTypeWrites(t *transition, entityType string, held uint64) (Result, er
 	return t.rebind(b, b.Bound, ActivationChange{}), nil
 }
 
-// pausableBinding returns the binding of a type whose writes are or may be
+// pausableActivation returns the binding of a type whose writes are or may be
 // paused.
 func pausableActivation(v *View, entityType string) (Activation, error) {
 	if level := v.ClusterVersion(); level < sharding.VersionWritePauses {

@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// A binding over the revision of a paused type knows that nothing was written.
-// After the pause has ended, it is rejected.
+// A binding over the revision of a paused type succeeds only during the pause,
+// so nothing was written before it. After the pause has ended, it is rejected.
 func TestWritePauseEndsWithNextRevision(t *testing.T) {
 	modules := [][]byte{meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1)}
 	refused(t, created(t, modules...), meta.ErrClusterVersion, meta.PauseTypeWrites("a", 1))
@@ -53,7 +53,7 @@ func TestWritePauseEndsWithNextRevision(t *testing.T) {
 	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(2), 9, 1, nil))
 	run(t, s, meta.PauseTypeWrites("a", 3))
 	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(2), 9, 1, nil))
-	run(t, s, meta.ResumeTypeWrites("a", 2)) // not this pause
+	run(t, s, meta.ResumeTypeWrites("a", 2)) // changes nothing, because that pause is already over
 	held(4)
 	run(t, s, meta.BindOver("a", digest(2), 9, 3, nil))
 	held(0)

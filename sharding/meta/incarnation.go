@@ -26,7 +26,7 @@ func LatestIncarnation(now time.Time, known uint64) uint64 {
 
 // FutureStartError is returned for a start that is later than LatestIncarnation
 // according to another node's clock. One of the two clocks is wrong, but it is
-// impossible to know which.
+// unknown which one.
 type FutureStartError struct {
 	Node  sharding.NodeID // node that started
 	By    sharding.NodeID // node whose clock was used
@@ -53,7 +53,7 @@ func CheckIncarnation(node sharding.NodeID, incarnation uint64, by sharding.Node
 
 // IsCoordinatorCommand reports whether only the coordinator issues the command:
 // a command that changes placements or the status of members. The coordinator
-// proposes these where it runs.
+// proposes these commands on the node on which it runs.
 func IsCoordinatorCommand(body []byte) bool {
 	c, err := decode(body)
 	return err == nil && slices.Contains([]string{opPlace, opSetStatus, opRemoveMember, opChange, opSetDraining}, c.Op)

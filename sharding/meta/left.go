@@ -15,7 +15,7 @@ const MaxLeft = 1024
 
 // leftNode is the stored form.
 type leftNode struct {
-	Incarnation uint64 `json:"incarnation"` // of its last start
+	Incarnation uint64 `json:"incarnation"` // incarnation of its last start
 	// Disk is set if the node was asked to leave. A node that was removed
 	// because it was dead may join again with its disk.
 	Disk string `json:"disk,omitempty"`
@@ -24,9 +24,9 @@ type leftNode struct {
 // LeftNode is a node that was a member.
 type LeftNode struct {
 	Node        sharding.NodeID
-	Incarnation uint64 // of its last start
-	// Disk may not join again. It is empty if the node was not asked to leave,
-	// but was removed because it was dead.
+	Incarnation uint64 // incarnation of its last start
+	// Disk is the disk with which the node must not join again. It is empty if the
+	// node was not asked to leave but was removed because it was dead.
 	Disk string
 }
 
@@ -40,17 +40,17 @@ func (v *View) LeftNodes() []LeftNode {
 	return out
 }
 
-// hasLeftWith reports whether the node was asked to leave and has left with
-// this disk.
+// hasLeftWith reports whether the node was asked to leave, and has left with
+// the given disk.
 func (v *View) hasLeftWith(node sharding.NodeID, disk string) bool {
 	l, left := v.left[node]
 	return left && l.Disk != "" && l.Disk == disk
 }
 
-// HasLeft reports whether the node was a member and no longer is. It
-// distinguishes a completed request to leave from one for a node that was never
-// a member. The record is kept from sharding.VersionFormerMembers on, until the
-// node joins again.
+// HasLeft reports whether the node was a member and no longer is one. It
+// distinguishes a completed leave request from a request for a node that was
+// never a member. The record is kept from sharding.VersionFormerMembers on,
+// until the node joins again.
 func (v *View) HasLeft(node sharding.NodeID) bool {
 	_, left := v.left[node]
 	_, down := v.downed[node]

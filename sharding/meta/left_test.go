@@ -45,8 +45,8 @@ func TestFormerMembersAreRemembered(t *testing.T) {
 	}
 }
 
-// The newest start of a node stays known after the node is removed, however it
-// came to be removed, because an older copy of its disk may start afterwards.
+// The newest start of a node stays known after the node is removed, for
+// whatever reason, because an older copy of its disk may start afterwards.
 func TestLastStartIsKnownAfterRemoval(t *testing.T) {
 	for name, drop := range map[string]func(*testing.T, *meta.State, meta.Member){"left": leave, "downed": remove, "dead": die} {
 		s := created(t)
@@ -73,7 +73,7 @@ func TestLastStartIsKnownAfterRemoval(t *testing.T) {
 	}
 }
 
-// die lets a node join, considers it dead and removes it.
+// die lets a node join, marks it as dead and removes it.
 func die(t *testing.T, s *meta.State, m meta.Member) {
 	t.Helper()
 	j := run(t, s, meta.Join(m)).Joined

@@ -8,13 +8,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrClusterVersion: a node does not support the cluster version or the one it
-// should be raised to, or the command is not available at the current cluster
+// ErrClusterVersion: a node does not support the current or the requested
+// cluster version, or the command is not available at the current cluster
 // version. The message names the node.
 var ErrClusterVersion = errors.New("metadata: not available at this cluster version")
 
 // Speaker is the range of cluster versions that a member supports, as reported
-// by that start of it.
+// by the given start of the member.
 type Speaker struct {
 	Node        sharding.NodeID       `json:"node"`
 	Incarnation uint64                `json:"incarnation"`

@@ -139,8 +139,8 @@ func TestLimitsOfHigherVersionAreRejected(t *testing.T) {
 	}
 }
 
-// A replica that ignored what it does not know would diverge from those that
-// do.
+// A replica that ignored an unknown part of a command would diverge from the
+// replicas that know it.
 func TestCommandsOfLaterReleasesStopReplicas(t *testing.T) {
 	s := created(t)
 	for _, body := range []string{
@@ -167,7 +167,7 @@ func TestCommandsOfLaterReleasesStopReplicas(t *testing.T) {
 			t.Errorf("%s may be proposed: %v", body, err)
 		}
 	}
-	// A command that all replicas reject stops none.
+	// A command that all replicas reject stops no replica.
 	for _, body := range []string{`{"v":1,"op":"change"}`, `{"v":1,"op":"put_member","member":{"node":"n/2","address":"a","status":"up"}}`} {
 		refused(t, s, meta.ErrInvalid, []byte(body))
 	}

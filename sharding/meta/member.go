@@ -76,9 +76,9 @@ type Member struct {
 	// Draining says that an operator is draining the node: it leads nothing and
 	// is given nothing, until the drain is canceled or the node restarts.
 	Draining bool `json:"draining,omitempty"`
-	// Leaving says that an operator asked the node to leave. It stays set until
-	// canceled, even while the node is down, across restarts and if the disk
-	// changes. Stored from sharding.VersionLeaving on.
+	// Leaving means that an operator asked the node to leave. It stays set until
+	// the request is canceled, even while the node is down, across restarts, and
+	// if the disk changes. Stored from sharding.VersionLeaving on.
 	Leaving bool `json:"leaving,omitempty"`
 	// Speaks is the range of cluster versions that the node supports. Stored
 	// from sharding.VersionMemberSpeaks on.
@@ -98,7 +98,7 @@ func (m Member) Equal(o Member) bool {
 		m.Incarnation == o.Incarnation && m.Version == o.Version && m.Zone == o.Zone && m.Downed == o.Downed && m.Draining == o.Draining && m.Leaving == o.Leaving && m.Speaks == o.Speaks
 }
 
-// JoinResult is what a joining node needs to start.
+// JoinResult has the data that a joining node needs to start.
 type JoinResult struct {
 	// Member is the node as it was admitted.
 	Member Member `json:"member"`
@@ -109,6 +109,6 @@ type JoinResult struct {
 	// because catching up passes through views from before the replica existed.
 	Replica sharding.ReplicaID   `json:"replica"`
 	First   []sharding.ReplicaID `json:"first"`
-	// Fresh says that this command created Replica.
+	// Fresh means that this command created Replica.
 	Fresh bool `json:"fresh,omitempty"`
 }

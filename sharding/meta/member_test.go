@@ -124,7 +124,7 @@ func TestJoinOfAWipedNodeLosesItsReplicas(t *testing.T) {
 	}
 	wantShape(t, s, 0, "1@n1:voter 2@n2:leaving! 3@n3:voter 8@n2:learner")
 	wantShape(t, s, 1, "4@n1:voter 5@n2:leaving! 6@n3:voter")
-	wantShape(t, s, 2, "7@n2:voter!") // its data is gone, and that must not be forgotten
+	wantShape(t, s, 2, "7@n2:voter!") // its data is lost, and the placement must show that
 	refused(t, s, meta.ErrConflict, meta.Retire(2, 7))
 	run(t, s, meta.SetStatus("n2", 2, meta.StatusUp), meta.AddReplica(1, "n2"))
 	wantShape(t, s, 1, "4@n1:voter 5@n2:leaving! 6@n3:voter 9@n2:learner")
@@ -275,7 +275,7 @@ func TestReadsTheSingleNodeFormat(t *testing.T) {
 	if index < 10 || len(disk) < 8 {
 		t.Fatalf("the golden file has %d commands and %d pairs", index, len(disk))
 	}
-	// Setting revisions and change indexes are new and not in the old form.
+	// Setting revisions and change indexes do not exist in the old form.
 	changed := regexp.MustCompile(`Changed:\d+`)
 	got, want := dump(restored(t, disk).View()), changed.ReplaceAllString(dump(replayed.View()), "Changed:0")
 	if got = strings.Replace(got, "true 3 0 ", "true 3 2 ", 1); got != want {
@@ -358,7 +358,7 @@ func TestLeaveRequestPersists(t *testing.T) {
 				t.Fatalf("loaded: %v", err)
 			}
 			m, _ := s.View().Member("n2")
-			run(t, s, meta.SetStatus("n2", 0, meta.StatusUp)) // it is resumed
+			run(t, s, meta.SetStatus("n2", 0, meta.StatusUp)) // the node is resumed, which cancels the request
 			status(t, s, meta.StatusUp)
 			run(t, s, meta.Join(start(m.Incarnation+1, m.Disk)))
 			status(t, s, meta.StatusUp)

@@ -20,9 +20,9 @@ const (
 	MaxCommandBytes      = 512 << 10
 	MaxShards            = 4096
 	MaxMembers           = 128
-	MaxReplicas          = 9              // of one data shard, including leaving ones
-	MaxMetaReplicas      = 2 * MaxMembers // of the metadata shard, including leaving ones
-	MaxRoles             = 16             // of one member
+	MaxReplicas          = 9              // replicas of one data shard, including leaving ones
+	MaxMetaReplicas      = 2 * MaxMembers // replicas of the metadata shard, including leaving ones
+	MaxRoles             = 16             // roles of one member
 	MaxModules           = 4096
 	MaxTypesPerModule    = 64
 	MaxSignatureBytes    = 256
@@ -47,7 +47,8 @@ var (
 	ErrInvalid = errors.New("metadata: invalid command")
 	// ErrNoCluster: the cluster has not been created yet.
 	ErrNoCluster = errors.New("metadata: the cluster does not exist yet")
-	// ErrClusterExists: a different cluster has already been created here.
+	// ErrClusterExists: a different cluster has already been created in this
+	// metadata shard.
 	ErrClusterExists = errors.New("metadata: the cluster already exists")
 	// ErrUnknownNode: the node is not a member.
 	ErrUnknownNode = errors.New("metadata: unknown node")
@@ -60,12 +61,12 @@ var (
 	ErrUnknownType = errors.New("metadata: unknown entity type")
 	// ErrNoPrevious: there is no earlier module to roll back to.
 	ErrNoPrevious = errors.New("metadata: there is no previous module to roll back to")
-	// ErrShardKey: the module would place the entities of a type by a different
-	// rule than the type's first module.
+	// ErrShardKey: the module's shard key rule for a type differs from the rule of
+	// the type's first module.
 	ErrShardKey = errors.New("metadata: the shard key of an entity type cannot change")
-	// ErrConflict: the command does not fit the current state, for example
-	// because a replica is gone, a shard would lose its quorum, or a node may
-	// not hold what it was given. Look at the new state and decide again.
+	// ErrConflict: the command conflicts with the current state, for example
+	// because a replica is gone, a shard would lose its quorum, or a node may not
+	// hold the replica. Read the new state and decide again.
 	ErrConflict = errors.New("metadata: the command conflicts with the current state")
 	// ErrQuota: the cluster or the uploader has reached its module quota.
 	// Remove modules to make room.
@@ -81,7 +82,8 @@ var (
 	// later release. The replica must stop, because it cannot know how newer
 	// replicas applied it.
 	ErrUnsupported = errors.New("metadata: written by a later release")
-	// ErrCorrupt: this version does not write such a stored key or value.
+	// ErrCorrupt: a stored key or value is malformed; no release writes it in this
+	// form.
 	ErrCorrupt = errors.New("metadata: unreadable stored value")
 )
 
@@ -159,11 +161,12 @@ type Bound struct {
 	// sharding.VersionVerificationResults on.
 	Snapshots []Digest `json:"snapshots,omitempty"`
 	// Truncated are the modules whose snapshots this module loads if the first
-	// events of an entity are gone, at most MaxTruncatedModules. A verification
-	// of all such entities has proved that it reads their states. Proved says
-	// that the list contains only proved modules, unless Assumed is also set:
-	// then some were added before proofs existed. See Binding.TruncatedModules.
-	// All three from sharding.VersionSnapshotProofs on.
+	// events of an entity are gone, at most MaxTruncatedModules. A verification of
+	// all such entities has proved that the module reads their states. Proved
+	// means that the list contains only proved modules. If Assumed is also set,
+	// some of them were added before proofs existed. See
+	// Activation.TruncatedModules. All three fields are set from
+	// sharding.VersionSnapshotProofs on.
 	Truncated []Digest `json:"truncated,omitempty"`
 	Proved    bool     `json:"proved,omitempty"`
 	Assumed   bool     `json:"assumed,omitempty"`
@@ -192,8 +195,9 @@ type Limits struct {
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
 }
 
-// Binding is the module that serves an entity type, with its predecessors,
-// oldest first, at most MaxBindingHistory. History must not be modified.
+// Activation is the binding of an entity type: the module that serves the type,
+// and its predecessors in History, oldest first, at most MaxBindingHistory.
+// History must not be modified.
 type Activation struct {
 	EntityType string `json:"entityType"`
 	Bound
@@ -202,13 +206,13 @@ type Activation struct {
 	// ShardKey is the rule of the first module bound to the type. It never
 	// changes.
 	ShardKey sharding.KeyRule `json:"shardKey,omitzero"`
-	// Owner is the subject that, apart from admins, decides which module serves
-	// the type; empty if there is none. From sharding.VersionOwners on.
+	// Owner is the subject that decides, apart from admins, which module serves
+	// the type; empty if the type has no owner. From sharding.VersionOwners on.
 	Owner string `json:"owner,omitempty"`
 	// Changes are the last MaxBindingChanges changes that led to the binding;
 	// from sharding.VersionChanges on, see ChangeLog. Must not be modified.
 	Changes []ActivationChange `json:"changes,omitempty"`
-	// Rollout is the rollout of another module, nil if there is none; from
+	// Rollout is the rollout of a different module, or nil if there is none; from
 	// sharding.VersionRollouts on.
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// PausedSince is the revision since which the type's writes are paused, see

@@ -152,8 +152,8 @@ func TestRepeatedPlaceKeepsReplicaIDs(t *testing.T) {
 	}
 }
 
-// A revision is rolled back once, however often that is requested, and not
-// after another one serves.
+// A revision is rolled back at most once, however often that is requested, and
+// not at all after a later revision serves.
 func TestRevisionIsRolledBackOnce(t *testing.T) {
 	commands := [][]byte{meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")),
 		meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2), meta.Bind("a", digest(3), 3)}
@@ -236,8 +236,8 @@ func TestViewIsImmutable(t *testing.T) {
 	}
 }
 
-// Two machines that apply the same random commands agree byte for byte, and so
-// does one that is restored from the stored pairs half way.
+// Two state machines that apply the same random commands agree byte for byte. A
+// third one that is restored from the stored pairs halfway agrees with them.
 func TestRandomCommandsAreDeterministic(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -404,8 +404,8 @@ func TestDecodeResultRejectsDamage(t *testing.T) {
 	}
 }
 
-// Whatever the log contains, Apply returns a decodable result, and what it
-// stored restores to the same state.
+// Whatever the log contains, Apply returns a result that can be decoded, and
+// the stored pairs restore to the same state.
 func FuzzApply(f *testing.F) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 50 {

@@ -80,8 +80,8 @@ func (v *View) ModuleQuotas() ModuleQuotas {
 	}
 }
 
-// ModuleUse returns the current use of the quotas. OfOne and BytesOfOne are
-// those of the uploader, and 0 if it is empty.
+// ModuleUse returns the current use of the quotas. OfOne and BytesOfOne are the
+// uploader's use, or 0 if uploader is empty.
 func (v *View) ModuleUse(uploader string) ModuleQuotas {
 	use := ModuleQuotas{Modules: len(v.modules)}
 	for _, m := range v.modules {
@@ -94,8 +94,8 @@ func (v *View) ModuleUse(uploader string) ModuleQuotas {
 	return use
 }
 
-// setting returns the parsed value of a setting, or otherwise if it is missing
-// or invalid.
+// setting returns the parsed value of a setting. If the setting is missing or
+// invalid, it returns the argument otherwise.
 func setting[T any](v *View, key string, parse func(string) (T, error), otherwise T) T {
 	if s, set := v.settings[key]; set {
 		if value, err := parse(string(s.Value)); err == nil {

@@ -64,7 +64,7 @@ func TestUnneededModulesCanBeRemoved(t *testing.T) {
 	refused(t, s, meta.ErrClusterVersion, meta.RemoveModule(digest(1)))
 	refused(t, s, meta.ErrClusterVersion, meta.PutModule(uploaded(2, "token:ci")))
 	s = level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
-	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2))) // it serves
+	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2))) // the module serves a type
 	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(1))) // a rollback may return to it
 	if r := run(t, s, meta.RemoveModule(digest(3))); !r.Changed {
 		t.Error("a module that nothing needs stays")
@@ -146,8 +146,8 @@ func TestModuleQuotasAreSettings(t *testing.T) {
 	if got := s.View().ModuleUse("").OfOne; got != 0 {
 		t.Errorf("%d are of nobody", got)
 	}
-	// Each quota is lowered below the current use: all modules stay and none
-	// can be added.
+	// Each quota is lowered below the current use. All modules stay, and none can
+	// be added.
 	for _, c := range []struct {
 		key, low, high string
 		put            meta.Module

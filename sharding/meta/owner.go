@@ -71,16 +71,16 @@ func (t *transition) storeActivation(b Activation) {
 	t.store(prefixActivation+b.EntityType, b)
 }
 
-// IsForeign reports whether messages from type from to type to need the
-// receiver's manifest to name the sender, because the types have different
-// owners. That applies only if role checks are on; a type without an owner
-// accepts messages as its module declares.
+// IsForeign reports whether the manifest of type to must name type from to
+// accept messages from it, because the types have different owners. It returns
+// false if role checks are off, or if to has no owner; to then accepts the
+// messages that its module declares.
 func (v *View) IsForeign(to, from string) bool {
 	owner := v.activations[to].Owner
 	return owner != "" && v.activations[from].Owner != owner && v.ClusterVersion() >= sharding.VersionMessageReplies && v.HasAdmin()
 }
 
-// firstOwnedType returns the first entity type owned by a subject, or the empty
+// ownedBy returns the first entity type that a subject owns, or the empty
 // string.
 func (v *View) ownedBy(subject string) (first string) {
 	for entityType, b := range v.activations {

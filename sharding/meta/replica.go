@@ -31,8 +31,8 @@ type Replica struct {
 	ID    sharding.ReplicaID
 	Node  sharding.NodeID
 	State ReplicaState
-	// Lost says that the node's disk no longer holds the replica. A lost
-	// replica can never vote again, and the node may hold a second one.
+	// Lost means that the node's disk no longer holds the replica. A lost replica
+	// can never vote again, and the node may hold a new replica of the same shard.
 	Lost bool
 }
 
@@ -152,9 +152,10 @@ func (p *Placement) find(id sharding.ReplicaID) *Replica {
 
 // LostMajority returns the nodes of voters whose disks are lost, if no leader
 // can be elected without them. Raft counts lost voters until a leader removes
-// them. The metadata does not record whether a lost replica was a voter, so it
-// counts each one. That is wrong for a shard with a single voter that has lost
-// a learner, for as long as the shard has no leader.
+// them. The metadata does not record whether a lost replica was a voter, so
+// LostMajority counts each lost replica as one. The result is wrong for a shard
+// with a single voter that has lost a learner, as long as the shard has no
+// leader.
 func (p Placement) LostMajority() (lost []sharding.NodeID) {
 	voters := 0
 	for _, r := range p.Replicas {

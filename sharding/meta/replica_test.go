@@ -183,7 +183,7 @@ func randomClusterCommand(rng *rand.Rand, v *meta.View) (kind string, body []byt
 	}
 }
 
-// judge checks the invariants after a command.
+// judge checks the invariants after each command.
 func judge(before, v *meta.View, born map[sharding.ReplicaID]sharding.ShardID) string {
 	for _, p := range v.Placements() {
 		on, voters := map[sharding.NodeID]bool{}, 0

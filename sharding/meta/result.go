@@ -9,15 +9,15 @@ const resultVersion = 1
 
 // Result is the result of a successful command.
 type Result struct {
-	// Revision of the binding after Bind or Rollback, or of the setting after
-	// PutSetting.
+	// Revision is the revision of the binding after Bind or Rollback, or of the
+	// setting after PutSetting.
 	Revision uint64 `json:"revision,omitempty"`
 	// Changed is false if the command changed nothing.
 	Changed bool `json:"changed,omitempty"`
-	// Placements has the placements that Place was asked for, in order, or the
-	// one changed by ChangeReplicas.
+	// Placements has the placements of the shards passed to Place, in order, or
+	// the placement that ChangeReplicas changed.
 	Placements []Placement `json:"placements,omitempty"`
-	// JoinResult is the result of Join.
+	// Joined is the result of Join.
 	Joined *JoinResult `json:"joined,omitempty"`
 	// Collected are the modules that CollectModules removed.
 	Collected []Digest `json:"collected,omitempty"`

@@ -10,7 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// roleDelete and roleBindingDelete name what to remove.
+// roleDelete and roleBindingDelete name the role, or the subject of the role
+// binding, to remove.
 type roleDelete struct {
 	Name string `json:"name"`
 }
@@ -258,9 +259,10 @@ func equalRoles(a, b access.Role) bool {
 	})
 }
 
-// restoreRole and restoreRoleBinding restore stored values. A value that breaks
-// the rules of this release was written by a later one. Dropping it would make
-// access decisions differ from those of newer nodes, so it is ErrUnsupported.
+// restoreRole and restoreRoleBinding restore stored values. A value that
+// violates the rules of this release was written by a later one. Dropping it
+// would make access decisions differ from those of newer nodes, so both return
+// ErrUnsupported.
 func (v *View) restoreRole(name string, value []byte) error {
 	if err := restoreInto(v.roles, name, value); err != nil {
 		return err

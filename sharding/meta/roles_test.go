@@ -63,7 +63,7 @@ func TestRolesAreStored(t *testing.T) {
 	if got := fmt.Sprint(v.Roles(), v.RoleBindings(), v.RoleRevision()); got != "[{clerk [{allow [invoke] [b] [] []}] {100 0 0 3 0 0 -1} 4}] [{token:ci [clerk viewer] 3}] 4" {
 		t.Errorf("kept: %s", got)
 	}
-	refused(t, s, meta.ErrConflict, meta.DeleteRole("clerk")) // it is bound
+	refused(t, s, meta.ErrConflict, meta.DeleteRole("clerk")) // a binding uses the role
 	refused(t, s, meta.ErrInvalid, meta.DeleteRole("viewer"))
 	if r := run(t, s, meta.DeleteRole("other")); r.Changed {
 		t.Errorf("removed what is not there: %+v", r)
@@ -156,9 +156,9 @@ func TestRolesOfLaterReleaseAreUnsupported(t *testing.T) {
 	}
 }
 
-// Two machines, one of which is sometimes reloaded from its dump, agree on
-// random commands. Bound roles exist, and once there is an admin there is
-// always one.
+// Two state machines, one of which is sometimes reloaded from its dump, agree
+// on random commands. Bound roles always exist, and once there is an admin,
+// there is always at least one.
 func TestRandomRolesKeepTheInvariants(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))

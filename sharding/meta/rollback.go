@@ -14,17 +14,17 @@ type backSet struct {
 	Also     []TakeBack `json:"also,omitempty"`
 }
 
-// TakeBack names the revision of another type's binding that is rolled back
-// together with the first.
+// TakeBack names another type and the revision of its binding that is rolled
+// back in the same command.
 type TakeBack struct {
 	EntityType string     `json:"entityType"`
 	Revision   uint64     `json:"revision"`
 	Owner      *Ownership `json:"owner,omitempty"` // as in WithOwner
 }
 
-// RollbackWith is RollbackOf that also rolls back other types, all or none, and
-// records who forced it, at most MaxForcedByBytes. It requires
-// sharding.VersionRollbackWith.
+// RollbackWith is like RollbackOf, but also rolls back other types, either all
+// of them or none. It records the principal that forced the rollback, at most
+// MaxForcedByBytes. It requires sharding.VersionRollbackWith.
 func RollbackWith(entityType string, revision uint64, at int64, forcedBy string, also ...TakeBack) []byte {
 	c := command{Op: opRollback, EntityType: entityType, At: at, Revision: revision}
 	if forcedBy != "" || len(also) > 0 {
@@ -56,8 +56,8 @@ func (t *transition) rollback(c command) (Result, error) {
 	if err != nil || done {
 		return Result{Revision: b.Revision}, err
 	}
-	// The command's own type gets the highest revision, so that waiting for it
-	// waits for all of them.
+	// The command's own type gets the highest revision, so that a caller that
+	// waits for this revision has waited for all types.
 	for _, other := range with.Also {
 		b, done, err := t.checkRollback(other)
 		if err == nil && (done || other.Revision == 0 || other.EntityType == c.EntityType) {

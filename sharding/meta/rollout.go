@@ -11,8 +11,8 @@ import (
 
 // Limits of rollouts.
 const (
-	// MaxRolloutStay limits how many entities can stay with the newer module
-	// when the others go back.
+	// MaxRolloutStay limits how many entities can stay with the newer module when
+	// the other entities go back to the older one.
 	MaxRolloutStay = 100
 	// MaxRolloutSteps limits the number of remaining steps.
 	MaxRolloutSteps = 32
@@ -44,7 +44,7 @@ type RolloutState string
 //	   |    +--compatibility check fails--> refused
 //	   +--aborted--> (ended)
 const (
-	// RolloutRunning: steps are taken when they are due.
+	// RolloutRunning: each step is taken when it is due.
 	RolloutRunning RolloutState = "running"
 	// RolloutPaused: the rollout stays as it is until it is resumed or aborted.
 	RolloutPaused RolloutState = "paused"
@@ -59,8 +59,8 @@ const (
 	// the snapshots of all truncated histories; then it serves all entities.
 	// From sharding.VersionVerifyingRollouts on.
 	RolloutVerifying RolloutState = "verifying"
-	// RolloutRefused: the module failed verification and the rollout is over.
-	// It is kept for its note until another module is activated.
+	// RolloutRefused: the module failed verification and the rollout is over. The
+	// rollout is kept, for its note, until another module is activated.
 	RolloutRefused RolloutState = "refused"
 )
 
@@ -96,8 +96,8 @@ type Rollout struct {
 	TypeIndex int          `json:"typeIndex"` // index of the type in the module's manifest
 	State     RolloutState `json:"state"`
 	Part
-	// First is the part that it started with, and Began the revision at which
-	// it started.
+	// First is the part with which the rollout started, and Began is the revision
+	// at which it started.
 	First Part   `json:"first,omitzero"`
 	Began uint64 `json:"began,omitempty"` // set when the command is applied
 	// Types are the names of all types that are rolled out together.
@@ -106,32 +106,32 @@ type Rollout struct {
 	// in the part, because the older module fails on them; at most
 	// MaxRolloutStay.
 	Stay []string `json:"stay,omitempty"`
-	// Steps are the remaining shares, in increasing order. They follow each
-	// other after Pause nanoseconds; the next is due at DueAt, in Unix
-	// nanoseconds.
+	// Steps are the remaining shares, in increasing order. Pause is the time
+	// between two steps, in nanoseconds, and DueAt is the time of the next step,
+	// in Unix nanoseconds.
 	Steps []uint32 `json:"steps,omitempty"`
 	Pause int64    `json:"pause,omitempty"`
 	DueAt int64    `json:"dueAt,omitempty"`
-	// Rules are the conditions that abort the rollout. They are opaque here and
-	// interpreted by the node that runs it.
+	// Rules are the conditions that abort the rollout. They are opaque to this
+	// package; the node that runs the rollout interprets them.
 	Rules string `json:"rules,omitempty"`
-	// Snapshots, Truncated and Proved become those of Bound once the module is
-	// bound.
+	// Snapshots, Truncated and Proved become the fields of the same name in Bound
+	// once the module is bound.
 	Snapshots []Digest `json:"snapshots,omitempty"`
 	Truncated []Digest `json:"truncated,omitempty"`
 	Proved    bool     `json:"proved,omitempty"`
-	// Accept: states that differ between the modules are intended, in every
-	// step. From sharding.VersionSnapshotProofs on.
+	// Accept means that states that differ between the modules are intended, in
+	// every step. From sharding.VersionSnapshotProofs on.
 	Accept bool `json:"accept,omitempty"`
-	// Force and Limits belong to a verifying rollout: Force activates the
-	// module without a proof although it failed the check, and Limits become
-	// the type's limits; nil leaves them unchanged. From
+	// Force and Limits belong to a verifying rollout. If Force is set, the module
+	// is activated without a proof although it failed the check. Limits become the
+	// type's limits; nil leaves them unchanged. From
 	// sharding.VersionVerifyingRollouts on.
 	Force  bool    `json:"force,omitempty"`
 	Limits *Limits `json:"limits,omitempty"`
 	// ForcedBy is the principal that started the rollout although the module
-	// failed the compatibility check, BackForcedBy the caller that forced all
-	// entities back although the older module fails on some.
+	// failed the compatibility check. BackForcedBy is the principal that forced
+	// all entities back although the older module fails on some of them.
 	ForcedBy     string `json:"forcedBy,omitempty"`
 	BackForcedBy string `json:"backForcedBy,omitempty"`
 	By           string `json:"by,omitempty"`   // principal that requested the current state
@@ -143,8 +143,8 @@ func (r *Rollout) Serves(id sharding.EntityID) bool {
 	return r.Contains(id) || slices.Contains(r.Stay, id.ID)
 }
 
-// IsActive reports whether a rollout is in progress. A rollout that has ended except
-// for entities that stay is not.
+// IsActive reports whether a rollout is in progress. It is not if the rollout
+// has ended and only entities that stay are left.
 func (r *Rollout) IsActive() bool {
 	return r != nil && r.State != RolloutAborted && r.State != RolloutRefused
 }
@@ -161,8 +161,8 @@ type PutRollout struct {
 	// ForcedBy is the principal that forced the end although the older module
 	// fails on entities.
 	ForcedBy string `json:"forcedBy,omitempty"`
-	// Truncated is what was proved in the cluster where the rollout started,
-	// see BindRestored; from sharding.VersionSnapshotProofs on.
+	// Truncated lists the modules that were proved in the cluster in which the
+	// rollout started, see BindRestored; from sharding.VersionSnapshotProofs on.
 	Truncated []Digest `json:"truncated,omitempty"`
 }
 
@@ -216,8 +216,8 @@ func putRollouts(t *transition, c command) (Result, error) {
 	return last, nil
 }
 
-// checkBinding returns the binding that p applies to, or why p must be
-// rejected.
+// checkActivation returns the binding that p applies to, or an error that says
+// why p must be rejected.
 func (p *PutRollout) checkActivation(t *transition) (Activation, error) {
 	b, bound := t.view.activations[p.EntityType]
 	if err := t.setOwner(&b, p.Owner); bound && err != nil {
@@ -346,7 +346,7 @@ func (p *PutRollout) put(t *transition, b Activation, why ActivationChange) Resu
 			next.Began = t.view.counters.Revision + 1
 			next.Snapshots = t.view.snapshotsFor(b, next.Digest)
 			next.Truncated, next.Proved = union(t.view.truncatedFor(b, next.Digest), p.Truncated), t.view.ClusterVersion() >= sharding.VersionSnapshotProofs
-		} else if was.Digest == next.Digest { // also accept what was proved since
+		} else if was.Digest == next.Digest { // also accept the modules that were proved since then
 			next.Snapshots, next.Truncated, next.Proved = was.Snapshots, union(was.Truncated, t.view.truncatedFor(b, next.Digest)), was.Proved
 		}
 		b.Rollout = &next

@@ -10,8 +10,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// putRollout returns a rollout of the type that starts over a revision, for 5
-// percent of the entities and IDs with prefix p, modified by change.
+// putRollout returns a rollout of the type that replaces a revision. It covers
+// 5 percent of the entities and those whose ids start with p, and is then
+// modified by change.
 func putRollout(entityType string, over uint64, change func(*meta.Rollout)) meta.PutRollout {
 	part := meta.Part{Share: 500, Prefix: "p"}
 	r := &meta.Rollout{Digest: digest(0xb2), State: meta.RolloutRunning, Part: part, First: part, Types: []string{entityType}}
@@ -19,8 +20,8 @@ func putRollout(entityType string, over uint64, change func(*meta.Rollout)) meta
 	return meta.PutRollout{EntityType: entityType, Over: over, Rollout: r}
 }
 
-// canary is a machine that may have a rollout of type "a" from module 1 to
-// module 2; put changes it over the current revision.
+// canary is a state machine that may have a rollout of type "a" from module 1
+// to module 2. put changes the rollout under the current revision.
 type canary struct {
 	*testing.T
 	*meta.State
@@ -62,8 +63,8 @@ func (c canary) end(promote bool, forcedBy string) []byte {
 
 func state(s meta.RolloutState) func(*meta.Rollout) { return func(r *meta.Rollout) { r.State = s } }
 
-// The part that a module serves only grows, and shrinks only by an abort with a
-// check.
+// The part that a rolled-out module serves never shrinks, except by an abort
+// with a check.
 func TestRolloutsOnlyGrow(t *testing.T) {
 	c := newCanary(t)
 	same := func(*meta.Rollout) {}
@@ -130,7 +131,7 @@ func TestRolloutsOnlyGrow(t *testing.T) {
 	c.not(meta.ErrConflict, func(r *meta.Rollout) { r.State, r.Stay = meta.RolloutHeld, nil })
 	refused(t, c.State, meta.ErrConflict, c.end(false, ""))
 	c.put(state(meta.RolloutHeld))
-	refused(t, c.State, meta.ErrConflict, c.end(false, "")) // one stays
+	refused(t, c.State, meta.ErrConflict, c.end(false, "")) // one entity stays
 	run(t, c.State, c.end(false, "token:ann"))
 	if b := c.binding(); b.Rollout != nil || b.Digest != digest(1) {
 		t.Errorf("%+v", b)

@@ -154,7 +154,7 @@ func (v *View) restoreMember(node sharding.NodeID, value []byte) error {
 	return nil
 }
 
-// restorePlacement sets First if it was not stored: that means that the
+// restorePlacement sets First if it was not stored, which means that the
 // placement has never changed.
 func (v *View) restorePlacement(shard sharding.ShardID, value []byte) error {
 	var p Placement

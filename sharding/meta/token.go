@@ -32,19 +32,20 @@ const keptExpired = time.Hour
 // It fails with ErrConflict if the name or the hash is already stored, if the
 // subject already has roles or owns an entity type, if a role does not exist,
 // or if the token expires and no other subject is a permanent admin. It also
-// removes tokens, with the roles of their bearers, that had expired an hour
-// before t was created. It requires sharding.VersionTokens.
+// removes the tokens that had expired an hour before t was created, together
+// with the roles of their bearers. It requires sharding.VersionTokens.
 func PutToken(t access.Token, roles ...string) []byte {
 	return encode(command{Op: opPutToken, accessCommand: accessCommand{TokenPut: &tokenPut{Token: t, Roles: roles}}})
 }
 
-// PutFirstToken is PutToken that fails with ErrConflict if an admin exists.
+// PutFirstToken is like PutToken, but fails with ErrConflict if an admin
+// exists.
 func PutFirstToken(t access.Token, roles ...string) []byte {
 	return encode(command{Op: opPutToken, accessCommand: accessCommand{TokenPut: &tokenPut{Token: t, Roles: roles}, First: true}})
 }
 
-// PutFirstRoleBinding is PutRoleBinding that fails with ErrConflict if an admin
-// exists. It requires sharding.VersionTokens.
+// PutFirstRoleBinding is like PutRoleBinding, but fails with ErrConflict if an
+// admin exists. It requires sharding.VersionTokens.
 func PutFirstRoleBinding(b access.Binding) []byte {
 	return encode(command{Op: opPutRoleBinding, accessCommand: accessCommand{RoleBinding: &b, First: true}})
 }
@@ -131,7 +132,8 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 // exists.
 var errAdminAlready = fmt.Errorf("%w: the cluster already has an %s", ErrConflict, access.RoleAdmin)
 
-// errExpiringAdmin: after the token has expired, nobody could manage roles.
+// errExpiringAdmin is returned because nobody could manage roles after the
+// token has expired.
 var errExpiringAdmin = fmt.Errorf("%w: no other subject is a permanent %s, so this token must not expire", ErrConflict, access.RoleAdmin)
 
 func (t *transition) deleteToken(name string) (Result, error) {
@@ -158,8 +160,8 @@ func (t *transition) dropToken(name string) {
 	}
 }
 
-// expiredTokens returns the sorted names of tokens that, at a time in Unix
-// nanoseconds, expired more than keptExpired ago.
+// expiredTokens returns the sorted names of the tokens that expired more than
+// keptExpired before the time at, in Unix nanoseconds.
 func (v *View) expiredTokens(at int64) []string {
 	var out []string
 	for _, t := range v.Tokens() {

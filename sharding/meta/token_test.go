@@ -77,8 +77,8 @@ func TestTokensAreStoredWithRoles(t *testing.T) {
 	}
 }
 
-// A removed or expired token leaves its types behind, and a later token of the
-// same name does not own them.
+// If a token is removed or expires, a later token of the same name does not own
+// the types that it owned.
 func TestTokensInheritNoTypes(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "b", "a")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 1))
 	heir := func(made int64) []byte {
@@ -133,7 +133,7 @@ func TestExpiringAdminDoesNotCount(t *testing.T) {
 
 func TestFirstAdminIsCreatedOnce(t *testing.T) {
 	s := level2(t, meta.PutFirstToken(token("root", 1, 0), access.RoleAdmin))
-	run(t, s, meta.PutFirstToken(token("root", 2, 0), access.RoleAdmin)) // by another node
+	run(t, s, meta.PutFirstToken(token("root", 2, 0), access.RoleAdmin)) // the same command from another node
 	refused(t, s, meta.ErrConflict, meta.PutFirstToken(token("other", 1, 0), access.RoleAdmin))
 	ops := access.Binding{Subject: "group:ops", Roles: []string{access.RoleAdmin}}
 	refused(t, s, meta.ErrConflict, meta.PutFirstRoleBinding(ops))
@@ -180,9 +180,9 @@ func TestTokensOfLaterReleaseAreUnsupported(t *testing.T) {
 	}
 }
 
-// Two machines agree on random commands. The bearer of a token is bound until
-// the token is removed, and once there is a permanent admin there is always
-// one.
+// Two machines agree on random commands. The bearer of a token has roles until
+// the token is removed, and once there is a permanent admin, there is always at
+// least one.
 func TestRandomTokensKeepTheInvariants(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 4))

@@ -20,10 +20,10 @@ import (
 // made. Comparing the declared version of the state format instead would not be
 // enough, because the module's author may have forgotten to change it.
 //
-// A proof about a module covers the snapshots that it had made by then. If the
-// module has served again since, it may have written states that nobody
-// compared. So a rollback to an earlier binding removes the modules that have
-// served in the meantime from the list.
+// A proof about a module covers only the snapshots that the module had made by
+// then. If the module has served again since, it may have written states that
+// were never compared. Therefore a rollback to an earlier binding removes from
+// the list the modules that have served in the meantime.
 
 // MaxTruncatedModules limits the modules whose snapshots a module may load for
 // truncated histories.
@@ -34,17 +34,17 @@ const MaxTruncatedModules = 64
 //
 // Before sharding.VersionSnapshotProofs nothing was recorded and a module
 // loaded snapshots of every other module. A binding from that time is assumed
-// to load the snapshots of all modules in its history: their entities have been
-// served from these snapshots ever since and would all fail after the upgrade
-// otherwise. The next module that serves the type needs a proof.
+// to load the snapshots of all modules in its history. The entities have been
+// served from these snapshots ever since, and would otherwise all fail after
+// the upgrade. The next module that serves the type needs a proof.
 func (b *Activation) TruncatedModules() []Digest { return b.withTruncated(b.Bound).Truncated }
 
-// RestoredBinding carries the snapshot modules of a binding from another
-// cluster, when the type is restored together with its entities.
+// RestoredActivation holds the snapshot modules of a binding from another
+// cluster, if the type is restored together with its entities.
 type RestoredActivation struct {
 	// Truncated are the modules whose snapshots the binding's module loads for
-	// entities whose first events are gone. Assumed: some of them were never
-	// compared.
+	// entities whose first events are gone. Assumed means that some of them were
+	// never compared.
 	Truncated []Digest
 	Assumed   bool
 }
@@ -110,11 +110,12 @@ func (to Bound) without(modules ...Digest) Bound {
 	return to
 }
 
-// LoadsByProof reports whether a module has loaded snapshots of other modules
-// only by proof for as long as it has served the type or entities of it. It is
-// false for a module that served before sharding.VersionSnapshotProofs, when
-// snapshots of any module were loaded, and for a module about which the
-// metadata knows too little, because it keeps only the latest bindings.
+// LoadsByProof reports whether a module, for as long as it has served entities
+// of the type, has loaded snapshots of other modules only if a proof allowed
+// it. It returns false for a module that served before
+// sharding.VersionSnapshotProofs, when snapshots of any module were loaded. It
+// also returns false for a module about which the metadata knows too little,
+// because the metadata keeps only the latest bindings.
 func (v *View) LoadsByProof(entityType string, digest Digest) bool {
 	b := v.activations[entityType]
 	one, known := v.VerificationResult(entityType, digest)
@@ -152,8 +153,8 @@ func (b *Activation) withoutUnproved(to Bound) Bound {
 }
 
 // afterAbort returns b's module after the entities of a rollout have gone back
-// to it. It loads the newer module's snapshots only if they have been proved
-// now.
+// to it. The module loads the newer module's snapshots only if a proof under
+// the current revision allows it.
 func (t *transition) afterAbort(b Activation, newer Digest) Bound {
 	if t.view.ClusterVersion() < sharding.VersionSnapshotProofs {
 		return b.Bound
@@ -177,8 +178,8 @@ func (v *View) truncatedFor(b Activation, digest Digest) []Digest {
 	return nil
 }
 
-// union appends the elements that a list lacks. If it gets longer than
-// MaxTruncatedModules, it drops the first elements.
+// union appends the elements of more that are not in the list. If the result is
+// longer than MaxTruncatedModules, it drops the first elements.
 func union(list, more []Digest) []Digest {
 	out := slices.Clone(list)
 	for _, d := range more {

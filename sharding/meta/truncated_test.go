@@ -73,7 +73,7 @@ func TestProofsDoNotCoverLaterSnapshots(t *testing.T) {
 	run(t, s, proved(s, 3, 1, 2), meta.Bind("a", digest(3), 3))
 	readsTruncated(t, s, 1, 2)
 	run(t, s, proved(s, 2, 1, 3), meta.Bind("a", digest(2), 4))
-	run(t, s, meta.Rollback("a", 5)) // 3 again, and 2 has served since
+	run(t, s, meta.Rollback("a", 5)) // module 3 again, and module 2 has served since
 	readsTruncated(t, s, 1)
 	if b, _ := s.View().Activation("a"); b.Digest != digest(3) || slices.Contains(b.Snapshots, digest(2)) {
 		t.Errorf("%+v", b.Bound)
@@ -117,7 +117,7 @@ func TestRolloutsNeedAProof(t *testing.T) {
 	readsTruncated(t, s) // nothing proved the snapshots that it has written since
 	put(meta.RolloutRunning, meta.RolloutAborting, meta.RolloutHeld)
 	run(t, s, proved(s, 1, 2), back("token:ci"))
-	readsTruncated(t, s) // some entities were not proved, and were forced back
+	readsTruncated(t, s) // some entities were forced back without a proof
 
 	run(t, s, proved(s, 2, 1))
 	put(meta.RolloutRunning)
@@ -143,9 +143,9 @@ func TestOldBindingsKeepLoadingSnapshots(t *testing.T) {
 	readsTruncated(t, s)
 }
 
-// A module that served before proofs existed may have loaded any snapshot. That
-// is recorded, also when its entities are imported. A module that has served
-// only since then cannot have loaded an unproved snapshot.
+// A module that served before proofs existed may have loaded any snapshot. The
+// metadata records that, also if its entities are imported. A module that has
+// served only since then cannot have loaded an unproved snapshot.
 func TestModulesBoundBeforeProofsAreTracked(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	check := func(step string, want ...bool) {
@@ -175,7 +175,7 @@ func TestModulesBoundBeforeProofsAreTracked(t *testing.T) {
 // can return to it.
 func TestModulesWithLoadedSnapshotsAreKept(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
-	run(t, s, proved(s, 1, 2), meta.Rollback("a", 3)) // 1 serves, and 2 is not in its history
+	run(t, s, proved(s, 1, 2), meta.Rollback("a", 3)) // module 1 serves, and module 2 is not in its history
 	readsTruncated(t, s, 2)
 	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2)))
 	const month = int64(30 * 24 * time.Hour)
@@ -186,6 +186,6 @@ func TestModulesWithLoadedSnapshotsAreKept(t *testing.T) {
 		t.Error("a module whose snapshots are read was collected")
 	}
 	run(t, s, meta.PutModule(module(3, "a")), meta.Bind("a", digest(3), 4), meta.Rollback("a", 5))
-	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2))) // 1 still loads them
+	refused(t, s, meta.ErrConflict, meta.RemoveModule(digest(2))) // module 1 still loads its snapshots
 	run(t, s, meta.RemoveModule(digest(3)))
 }

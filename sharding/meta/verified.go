@@ -22,8 +22,8 @@ type VerificationResult struct {
 	Digest   Digest `json:"digest"`
 	Revision uint64 `json:"revision"`
 	At       int64  `json:"at"`           // Unix nanoseconds
-	By       string `json:"by,omitempty"` // principal that started it
-	// All: every entity was replayed, not a sample.
+	By       string `json:"by,omitempty"` // principal that started the verification
+	// All means that every entity was replayed, not only a sample.
 	All      bool   `json:"all,omitempty"`
 	Entities uint64 `json:"entities"`
 	Events   uint64 `json:"events"`
@@ -32,20 +32,20 @@ type VerificationResult struct {
 	Differences uint64 `json:"differences,omitempty"`
 	Faults      uint64 `json:"faults,omitempty"`
 	Uncompared  uint64 `json:"uncompared,omitempty"`
-	// Snapshots: from all snapshots of the serving module, it produces the same
-	// states, so it may load them as if they were its own.
+	// Snapshots means that the module produces the same states from all snapshots
+	// of the serving module, so it may load them as if they were its own.
 	Snapshots bool `json:"snapshots,omitempty"`
 	// Cut is the number of entities that were not replayed because their first
 	// events are gone.
 	Cut uint64 `json:"cut,omitempty"`
-	// Truncated are the modules whose snapshots stand in for the history of all
-	// entities whose first events are gone and that the module cannot build
-	// from a snapshot of its own. The module produces the same states from
-	// them, or differing states were accepted. From
+	// Truncated are the modules whose snapshots replace truncated histories: they
+	// cover all entities whose first events are gone and for which the module has
+	// no snapshot of its own. The module produces the same states from these
+	// snapshots, or differing states were accepted. From
 	// sharding.VersionSnapshotProofs on, at most MaxTruncatedModules.
 	Truncated []Digest `json:"truncated,omitempty"`
-	// Proved: nothing was written between the comparison and the next binding,
-	// so Snapshots and Truncated hold for all existing snapshots. A
+	// Proved means that nothing was written between the comparison and the next
+	// binding, so Snapshots and Truncated hold for all existing snapshots. A
 	// verification while commands run does not prove that. From
 	// sharding.VersionSnapshotProofs on.
 	Proved bool `json:"proved,omitempty"`
@@ -111,9 +111,9 @@ func putVerificationResult(t *transition, entityType string, v VerificationResul
 }
 
 // snapshotsFor returns the modules whose snapshots a module will load as if
-// they were its own once it serves the type: the serving module, if a
-// verification under its revision allows it, and those whose snapshots the
-// serving module loads.
+// they were its own once it serves the type. If a verification under the
+// current revision allows it, these are the serving module and the modules
+// whose snapshots the serving module loads.
 func (v *View) snapshotsFor(b Activation, digest Digest) []Digest {
 	if b.Digest == digest {
 		return b.Snapshots // only the limits change

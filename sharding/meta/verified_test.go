@@ -90,7 +90,7 @@ func TestVerifiedModuleLoadsPreviousSnapshots(t *testing.T) {
 	run(t, s, verified(1, 4, false), meta.Bind("a", digest(1), 5))
 	loads()
 	run(t, s, verified(2, 5, true), meta.Bind("a", digest(2), 6), verified(3, 6, true), meta.Bind("a", digest(3), 7), verified(1, 7, true), meta.Bind("a", digest(1), 8))
-	loads(2, 3) // without its own
+	loads(2, 3) // module 3's own snapshots are not listed
 	run(t, s, meta.RollbackOf("a", 8, 9))
 	loads(1, 2)
 	for n := range byte(most - 3) {

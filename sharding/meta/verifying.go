@@ -16,9 +16,10 @@ import (
 // older module continues to serve the whole type, and the node that leads the
 // metadata shard makes the proof.
 //
-// The state machine does not allow binding the module without the proof: writes
-// to the type must be paused under the revision that the proof names. Ending
-// the pause changes the revision, so nothing was written since the proof.
+// The state machine does not allow binding the module without the proof. Writes
+// to the type must still be paused under the revision that the proof names.
+// Ending the pause changes the revision, so an unchanged revision shows that
+// nothing was written since the proof.
 
 // IsVerifying reports whether the rollout's module will serve the whole type
 // once it is proved.
@@ -40,7 +41,8 @@ func (b *Activation) verifyingMessage() string {
 }
 
 // checkVerifying rejects a verifying or refused rollout with fields that only a
-// serving rollout may have, and the other way round.
+// serving rollout may have, and a serving rollout with fields that only a
+// verifying one may have.
 func (r *Rollout) checkVerifying(v *View, b Activation) error {
 	level := v.ClusterVersion()
 	switch {

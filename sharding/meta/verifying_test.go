@@ -17,8 +17,8 @@ func verifying(n byte, change func(*meta.Rollout)) func(*meta.Rollout) {
 
 func unchanged(*meta.Rollout) {}
 
-// newVerifying returns a machine in which module 2 is being verified for type
-// "a", which module 1 serves.
+// newVerifying returns a state machine in which module 2 is being verified for
+// type "a", which module 1 serves.
 func newVerifying(t *testing.T, change func(*meta.Rollout)) canary {
 	c := canary{t, level3(t, meta.PutModule(module(1, "a", "b")), meta.PutModule(module(2, "a", "b")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 2))}
 	c.verify(2, change)
@@ -56,7 +56,7 @@ func TestActivationNeedsProof(t *testing.T) {
 	run(t, c.State, proved(c.State, 2, 1))
 	refused(t, c.State, meta.ErrConflict, c.activate("")) // writes are not paused
 	c.hold()
-	refused(t, c.State, meta.ErrConflict, c.end(true, "")) // of a different kind
+	refused(t, c.State, meta.ErrConflict, c.end(true, "")) // the kind of the change is not ChangeActivate
 	run(t, c.State, meta.WithPrincipal(c.activate(""), "token:ann"))
 	b := c.binding()
 	if b.Digest != digest(2) || b.Rollout != nil || b.First != nil || b.PausedSince != 0 || !b.Proved || len(b.History) != 1 || b.ForcedBy != "" {
@@ -152,7 +152,8 @@ func TestRefusedRolloutBlocksNothing(t *testing.T) {
 	}
 }
 
-// A verifying rollout has no part and needs a cluster version.
+// A verifying rollout must have an empty part and needs cluster version
+// VersionVerifyingRollouts.
 func TestVerifyingRolloutsAreValidated(t *testing.T) {
 	c := newVerifying(t, unchanged)
 	run(t, c.State, c.end(false, ""))

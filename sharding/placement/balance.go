@@ -11,12 +11,12 @@ import (
 // Rebalance implements Strategy. It plans replica moves first, then leadership
 // transfers.
 //
-// Replicas: a move either separates replicas that share a zone, or goes from
-// the node with the most replicas to a node that has fewer by at least the
-// threshold, and never into a zone with more replicas of the shard. Every move
-// lowers the pair (zone conflicts, sum of squared loads), so the loop
-// terminates, and a node that joins a balanced cluster receives its share and
-// no more.
+// Replicas: a move either separates replicas that share a zone, or takes a
+// replica from the node with the most replicas to a node that has fewer by at
+// least the threshold. It never goes into a zone with more replicas of the
+// shard. Every move lowers the pair (zone conflicts, sum of squared loads), so
+// the loop terminates, and a node that joins a balanced cluster receives its
+// share and no more.
 //
 // Leaderships: a leader can only move to a voter of its shard, so the target
 // may not be reachable in one transfer. Rebalance looks for the shortest chain
@@ -240,7 +240,7 @@ func (b *balance) chain(start sharding.NodeID) []Move {
 	return nil
 }
 
-// handOver applies the chain that ends at end.
+// handOver applies the chain of transfers that ends at node end.
 func (b *balance) handOver(start, end sharding.NodeID, step map[sharding.NodeID]Move) []Move {
 	var chain []Move
 	for at := end; at != start; at = step[at].From {

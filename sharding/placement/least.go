@@ -57,7 +57,7 @@ func (l LeastLeaders) Allocate(s *State, have []sharding.NodeID, n int) []shardi
 }
 
 // isBetterHome reports whether node a is a better place than node b for one
-// more replica of a shard. b has the smaller id and wins ties.
+// more replica of a shard. b must have the smaller id and wins ties.
 func (t *tally) isBetterHome(have []int, a, b int) bool {
 	return cmp.Or(
 		cmp.Compare(t.zoneNeighbours(a, have), t.zoneNeighbours(b, have)),
@@ -67,7 +67,7 @@ func (t *tally) isBetterHome(have []int, a, b int) bool {
 }
 
 // Evict implements Strategy. It prefers a node that may not host replicas, then
-// the node whose zone has most replicas of the shard, then the node with the
+// a node whose zone has the most replicas of the shard, then the node with the
 // most replicas. Among equals it evicts the newest replica, which is the
 // cheapest to lose.
 func (l LeastLeaders) Evict(s *State, have, keep []sharding.NodeID) sharding.NodeID {

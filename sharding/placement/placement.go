@@ -17,7 +17,7 @@ type Node struct {
 	// Zone is the failure domain of the node. A node without one is a zone of
 	// its own.
 	Zone string
-	// Hosts says that the node may be given replicas, Leads that it may be
+	// Hosts means that the node may be given replicas, and Leads that it may be
 	// given leaderships.
 	Hosts, Leads bool
 }
@@ -33,8 +33,9 @@ type Shard struct {
 	// other nodes that could take over leadership immediately.
 	Leader sharding.NodeID
 	Able   []sharding.NodeID
-	// Pinned says that the replicas must not be moved now, PinnedLeader that
-	// the leader must not. Pinned shards still count toward the load.
+	// Pinned means that the replicas must not be moved now, and PinnedLeader that
+	// the leadership must not be moved now. Pinned shards still count toward the
+	// load.
 	Pinned, PinnedLeader bool
 }
 

@@ -231,9 +231,9 @@ func TestJoiningNodeReceivesOnlyItsShare(t *testing.T) {
 	}
 }
 
-// Compares the strategy with brute force: on small random states it ends with
-// as few zone conflicts and as even leaderships as any sequence of moves can
-// reach.
+// The test compares the strategy with brute force: on small random states, it
+// ends with the fewest zone conflicts and the most even leaderships that any
+// sequence of moves can reach.
 func TestRebalanceAgainstBruteForce(t *testing.T) {
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -308,7 +308,8 @@ func legal(t *testing.T, seed uint64, s *placement.State, moves []placement.Move
 	}
 }
 
-// leaderCost returns the sum of squared leaderships if shard at is led by to.
+// leaderCost returns the sum of the squared numbers of leaderships per node if
+// node to leads shard at.
 func leaderCost(s *placement.State, at int, leaders []sharding.NodeID) (cost int) {
 	count := map[sharding.NodeID]int{}
 	for i, sh := range s.Shards {

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding/placement"
 )
 
-// A state that was changed after its first use returns the same results as one
-// that is counted from scratch.
+// A state that was changed after its first use gives the same results as an
+// equal state that is counted from scratch.
 func TestTallyFollowsShardChanges(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 17))

@@ -10,10 +10,11 @@
 // A node of a multi-node cluster joins its groups only after a majority of the
 // metadata shard's voters, itself included, has answered and none of them knows
 // a later start than the directory does. Each of them records the new start
-// durably before it answers (an attestation), so every later majority of the same
-// voters contains a node that knows it, or has only the restored node in common
-// with the earlier one. The voters change, so the metadata counts as well. A start
-// that only lost disks, or nodes that are down, know about goes undetected.
+// durably before it answers (an attestation). Every later majority of the same
+// voters therefore contains a node that knows the start, unless the restored
+// node is the only node in both majorities. Because the voters may change, the
+// last start recorded in the metadata counts as well. A start that is known
+// only to lost disks or to nodes that are down is not detected.
 //
 // The package is pure: the caller exchanges the messages and makes the records
 // durable. It starts no goroutine.
@@ -41,8 +42,8 @@ type Start struct {
 // attestation of the same start.
 const MaxLeap = 1 << 12
 
-// IsStale reports whether the known start happened after the directory's last
-// one, which makes the directory an older copy.
+// IsStale reports whether the known start is later than the directory's last
+// start, which shows that the directory is an older copy.
 func (s Start) IsStale(known uint64) bool { return known > s.Attested && known != s.Requested }
 
 // Witness is what one node remembers about the starts of other nodes. The zero
@@ -72,9 +73,9 @@ func (w Witness) Record(s Start) Witness {
 // Answer is the answer of one node.
 type Answer struct {
 	From   sharding.NodeID
-	Latest uint64 // newest start of the asking node that it knows; 0 if none
-	// Voters of the metadata shard as of log index Index. Empty if the
-	// answering node runs a release that does not report them.
+	Latest uint64 // newest start of the asking node that the answering node knows; 0 if none
+	// Voters are the voters of the metadata shard as of log index Index. The list
+	// is empty if the answering node runs a release that does not report them.
 	Index  uint64
 	Voters []sharding.NodeID
 }
@@ -82,7 +83,7 @@ type Answer struct {
 // Result is the state of a check.
 type Result int
 
-// The results. Pending changes to one of the others, which are final.
+// The results. Pending changes to one of the other results, which are final.
 const (
 	Pending Result = iota
 	Passed

@@ -44,8 +44,9 @@ func TestMajorityOfVotersPasses(t *testing.T) {
 }
 
 // Nodes start, crash between any two steps, are restored from copies, and ask a
-// majority. Every directory that is judged stale is stale, and no node votes
-// with a stale directory as long as one of the answering nodes remembers.
+// majority. Every directory that the check reports as stale is stale. No node
+// votes with a stale directory as long as one of the answering nodes has
+// recorded a later start.
 func TestStaleDisksAreDetected(t *testing.T) {
 	type dir struct{ clock, vouched, asked uint64 }
 	for seed := range uint64(2000) {
@@ -57,7 +58,7 @@ func TestStaleDisksAreDetected(t *testing.T) {
 		}
 		subject := names[0]
 		var copies []dir
-		restored := false  // since it last voted
+		restored := false  // restored from a copy since it last voted
 		voted := uint64(0) // the last start of the subject that voted, as it was requested
 		now := uint64(0)   // the wall clock
 		for range 40 {
@@ -79,7 +80,7 @@ func TestStaleDisksAreDetected(t *testing.T) {
 			p, told := New(s, 1, names), false
 			for _, i := range r.Perm(len(names) - 1) {
 				from := names[i+1]
-				knew := witnesses[from][subject] == voted // it recorded that start last
+				knew := witnesses[from][subject] == voted // the last start that it recorded
 				known, record := witnesses[from].Evaluate(s, 0)
 				if record {
 					witnesses[from] = witnesses[from].Record(s)
@@ -90,7 +91,7 @@ func TestStaleDisksAreDetected(t *testing.T) {
 				told = told || knew && p.Result() == Pending
 				p.AddAnswer(Answer{From: from, Latest: known})
 				if r.IntN(10) == 0 {
-					break // it crashes
+					break // the node crashes
 				}
 			}
 			switch p.Result() {
@@ -99,7 +100,7 @@ func TestStaleDisksAreDetected(t *testing.T) {
 					t.Fatalf("seed %d: an older copy passed: %+v, voted %v", seed, *d, voted)
 				}
 				if r.IntN(4) == 0 {
-					continue // it crashes before it can store the result
+					continue // the node crashes before it can store the result
 				}
 				d.vouched = d.clock
 				voted, restored = d.asked, false
@@ -107,7 +108,7 @@ func TestStaleDisksAreDetected(t *testing.T) {
 				if !restored && !older {
 					t.Fatalf("seed %d: %+v was taken for an older copy, voted %v", seed, *d, voted)
 				}
-				// Its replicas are lost and it starts over with an empty disk.
+				// The node's replicas are lost, and it starts over with an empty disk.
 				now += 100
 				*d = dir{clock: now}
 				d.vouched, copies, voted, restored = d.clock, nil, 0, false

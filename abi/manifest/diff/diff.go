@@ -23,8 +23,8 @@ type Change struct {
 // maxChanges limits the reported changes.
 const maxChanges = 1000
 
-// Of lists the changes from one manifest to a later one, by type in the order
-// of the older one.
+// Of lists the changes from an older manifest to a newer one, by type, in the
+// order of the types in the older manifest.
 func Of(old, now *manifest.Manifest) []Change {
 	d := &differ{old: defs{old.Defs}, now: defs{now.Defs}}
 	for i := range old.EntityTypes {
@@ -55,7 +55,7 @@ func servesType(m *manifest.Manifest, name string) bool {
 type differ struct {
 	old, now   defs
 	entityType string
-	seen       map[pair]bool // references compared so far
+	seen       map[pair]bool // pairs of references compared so far
 	changes    []Change
 }
 

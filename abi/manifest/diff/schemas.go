@@ -11,20 +11,21 @@ import (
 
 // use says who reads and who writes the values of a schema.
 type use struct {
-	takes bool // the later module reads what was written for the earlier one
-	gives bool // readers of the earlier module's output read the later module's
+	takes bool // the later module reads values that were written for the earlier one
+	gives bool // programs that read the earlier module's values also read the later module's
 }
 
 var (
 	taken  = use{takes: true}              // payloads of commands and queries
-	given  = use{gives: true}              // answers
+	given  = use{gives: true}              // replies
 	stored = use{takes: true, gives: true} // events and states
 )
 
 // defs are a manifest's $defs.
 type defs struct{ of map[string]json.RawMessage }
 
-// pair identifies two references that are compared with each other, for a use.
+// pair identifies two references that are compared with each other for the same
+// use.
 type pair struct {
 	old, now string
 	use
@@ -89,7 +90,7 @@ func (d *differ) schema(where string, was, is json.RawMessage, u use) {
 	}
 }
 
-// compared lists the keywords that have their own comparison, and remarks the
+// compared lists the keywords that have their own comparison. remarks lists the
 // annotations, which do not restrict values.
 var (
 	compared = map[string]bool{"$ref": true, "type": true, "enum": true, "const": true, "properties": true, "required": true, "items": true, "additionalProperties": true}
@@ -126,7 +127,8 @@ func (d *differ) compareAllowed(where, what string, was, is []string, u use) {
 	}
 }
 
-// without returns the elements of a that b lacks. Every integer is a number.
+// without returns the types in a that are not in b. The type integer counts as
+// included if b has the type number.
 func without(a, b []string) []string {
 	var out []string
 	for _, s := range a {

@@ -27,7 +27,7 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// handles of the entities that a Driver keeps in its guest.
+// Handles of the entities that a Driver keeps in its guest.
 const (
 	live     = 0
 	replayed = 1
@@ -42,15 +42,15 @@ type Driver[S any] struct {
 	id        string
 	history   []stored
 	durable   []byte // the stored state of a durable-state type
-	version   uint64 // of durable, if it is an earlier version
+	version   uint64 // version of durable, if it is not the current one
 	limits    abi.Limits
 	random    *rand.Rand
 	now       time.Time
 	commandID string
 	source    abi.Source
-	due       time.Time // of the timer that is the source
-	principal []byte    // a frame
-	settings  []byte    // the body of a frame
+	due       time.Time // due time of the timer that is the source
+	principal []byte    // the principal frame
+	settings  []byte    // the body of the settings frame
 	commands  int
 	lines     []string
 }
@@ -108,8 +108,8 @@ func (d *Driver[S]) As(kind, name string, groups ...string) *Driver[S] {
 	return d
 }
 
-// Setting sets a value that the following commands and queries read under a
-// name, as operators set it.
+// Setting sets a value that the following commands and queries read under the
+// given name, as if an operator had set it.
 func (d *Driver[S]) Setting(name, value string) *Driver[S] {
 	var next []byte
 	for n, v := range abi.Settings(d.settings) {
@@ -155,10 +155,10 @@ func (d *Driver[S]) Given(events ...any) *Driver[S] {
 	return d
 }
 
-// GivenState sets the stored state of the type to one of a version: 0 is the
-// current version, other versions need a MigrateState. The state is a value of
-// the Go type of that version. For an event-sourced type it is the snapshot
-// before the events that are given next.
+// GivenState sets the stored state of the entity, in a given version. Version 0
+// is the current version; other versions need a MigrateState. The state is a
+// value of the Go type of that version. For an event-sourced type, it is the
+// snapshot that precedes the events that are given next.
 func (d *Driver[S]) GivenState(version int, state any) *Driver[S] {
 	d.t.Helper()
 	if d.typ.IsTransient() {
@@ -176,7 +176,7 @@ func (d *Driver[S]) GivenState(version int, state any) *Driver[S] {
 // When sends a command. The payload is a value that the type's encoding can
 // encode, []byte or hostd.RawJSON for verbatim bytes, or nil for none.
 //
-// As a host does, When rejects some commands without calling the entity: an
+// Like a host, When rejects some commands without calling the entity: an
 // internal command from a client with CodeInternal, a message from a type that
 // AcceptsFrom does not list with CodeNotAccepted, and a payload that does not
 // match the command's schema with hostd.CodeInvalidPayload (a node returns
@@ -228,8 +228,8 @@ func (d *Driver[S]) rejectionResult(name, code, why string) *Result[S] {
 	return r
 }
 
-// refusal returns the code with which the host rejects a command without
-// calling the entity, and the reason; both are empty if it does not.
+// refusal returns the code and the reason with which the host rejects a command
+// without calling the entity. Both are empty if the host does not reject it.
 func (d *Driver[S]) refusal(command string, payload any) (code, why string) {
 	from := string(d.source.EntityType)
 	switch {
@@ -265,7 +265,7 @@ func (d *Driver[S]) settle(r *Result[S], before []byte) {
 	}
 	switch {
 	case r.output.Rejected && len(r.output.Events) > 0:
-		d.reload(live) // as a host does: the state includes events that are not stored
+		d.reload(live) // a host reloads the entity here, too, because the state includes events that are not stored
 		after = d.snapshot(live)
 		fallthrough
 	case r.output.Rejected:

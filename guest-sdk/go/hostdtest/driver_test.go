@@ -14,7 +14,7 @@ type (
 	wasTo struct{ N int64 }
 )
 
-// entity can be broken in the ways that the driver must detect.
+// entity returns a type with the given fault, which the driver must detect.
 func entity(fault string) *hostd.Type[state] {
 	e := hostd.Entity[state]("e", hostd.JSON)
 	calls := int64(0)

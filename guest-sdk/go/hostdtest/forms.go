@@ -12,7 +12,7 @@ import (
 type forms struct {
 	checked                  bool // the host checks payloads against them
 	commands, queries        map[string]*schema.Schema
-	replies, answers, events map[string]*schema.Schema // of commands, of queries, events
+	replies, answers, events map[string]*schema.Schema // replies of commands, replies of queries, events
 	state                    *schema.Schema
 }
 
@@ -55,7 +55,8 @@ func formsOf(t testing.TB, guest *hostd.Guest) map[string]*forms {
 	return out
 }
 
-// schemaMismatch returns how a payload fails its schema; empty if it matches.
+// schemaMismatch describes how a payload violates its schema. It returns an
+// empty text if the payload matches.
 func schemaMismatch(s *schema.Schema, payload []byte, open bool) string {
 	if s == nil {
 		return ""
@@ -65,7 +66,7 @@ func schemaMismatch(s *schema.Schema, payload []byte, open bool) string {
 		check = s.CheckOpen
 	}
 	if len(payload) == 0 {
-		payload = []byte("null") // as the host does for no payload
+		payload = []byte("null") // the host checks a missing payload as null
 	}
 	text := ""
 	for _, v := range check(payload) {

@@ -9,7 +9,7 @@ import (
 
 type kind string
 
-// liar encodes itself in a different form than its JSONSchema says.
+// liar encodes itself in a different form than its JSONSchema method describes.
 type liar struct{}
 
 func (liar) MarshalJSON() ([]byte, error)  { return []byte(`7`), nil }
@@ -42,8 +42,8 @@ func formed(options ...hostd.Option) *hostd.Type[state] {
 	return e
 }
 
-// TestPayloadsAreValidatedAgainstSchemas checks payloads as a host does, which exempts
-// those of timers.
+// TestPayloadsAreValidatedAgainstSchemas checks that the driver validates payloads
+// like a host, which does not validate the payloads of timers.
 func TestPayloadsAreValidatedAgainstSchemas(t *testing.T) {
 	d := New(t, formed())
 	for payload, why := range map[string]string{

@@ -48,11 +48,11 @@ func TestWorldEnforcesSendsAndAcceptsFrom(t *testing.T) {
 		}
 	}
 	w := NewWorld(t, 1, types()...)
-	w.Command("a", "x", "ask", to("b-1", "y")) // which answers, regardless of its Sends
-	w.Command("a", "x", "ask", to("b-2", "y")) // which doesn't accept it; the sender receives the rejection
+	w.Command("a", "x", "ask", to("b-1", "y")) // b-1 replies, regardless of its Sends
+	w.Command("a", "x", "ask", to("b-2", "y")) // b-2 does not accept the message; the sender receives the rejection
 	w.Command("a", "x", "tell", to("b-2", "y"))
 	w.Command("c", "x", "tell", to("b-2", "y"))
-	w.Command("a", "x", "tell", to("a", "x")) // itself
+	w.Command("a", "x", "tell", to("a", "x")) // an entity may send to itself
 	w.Command("a", "x", "refuse", to("c", "x"))
 	w.Run()
 	heard := func(entityType, id string) string {

@@ -13,10 +13,10 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// World runs many entities of one module that send to each other, with a
-// simulated host that delivers each send once: in order between any two
-// entities, in random order otherwise. It enforces Sends and AcceptsFrom. Sends
-// are delivered and timers fire only in Step, Run and Advance, so that a test
+// World runs many entities of one module that send to each other. Its simulated
+// host delivers each send once: in order between any two entities, and
+// otherwise in random order. It enforces Sends and AcceptsFrom. Sends are
+// delivered and timers fire only in Step, Run and Advance, so that a test
 // controls which events race.
 //
 //	w := hostdtest.NewWorld(t, 1, Transfer(), Account())
@@ -36,7 +36,7 @@ type World struct {
 	timers   []worldTimer
 	letters  []Letter
 
-	principal []byte // a frame
+	principal []byte // the principal frame
 }
 
 type name struct{ Type, ID string }
@@ -47,7 +47,7 @@ type worldType struct {
 	durable  bool
 	commands map[string]bool // all declared commands
 	internal map[string]bool // commands that no client may send
-	sends    []string        // types that it may send to; nil means any
+	sends    []string        // types to which it may send; nil means any
 	accepts  []string        // types whose messages it accepts; nil means any
 }
 
@@ -68,7 +68,7 @@ type Sent struct {
 	FromType, FromID, ToType, ToID, Command string
 	Payload                                 []byte
 	onReply, onReject                       string
-	answers                                 bool // it is the outcome of another send
+	answers                                 bool // this send is the outcome of another send
 }
 
 // Letter is a rejected send whose outcome no entity waits for.
@@ -158,8 +158,8 @@ func (w *World) Sends() []*Sent { return w.outbox }
 // DeadLetters returns the sends that became dead letters.
 func (w *World) DeadLetters() []Letter { return w.letters }
 
-// Step delivers one send, the first of some pair of entities, and reports
-// whether there was any.
+// Step delivers one send, which is the first one between a random pair of
+// entities. It returns false if there was none.
 func (w *World) Step() bool {
 	w.t.Helper()
 	if len(w.outbox) == 0 {
@@ -189,7 +189,7 @@ func (w *World) Run() {
 }
 
 // Advance advances the time and fires the due timers, the earliest first. It
-// delivers nothing.
+// delivers no sends.
 func (w *World) Advance(by time.Duration) {
 	w.t.Helper()
 	end := w.now.Add(by)

@@ -68,8 +68,8 @@ func (n *inode) crash(rng *rand.Rand, keep float64, tear bool) {
 	n.live = append([]byte(nil), n.platter...)
 }
 
-// discardUnsynced applies some of the unsynced changes, drops the others, and treats all
-// of them as synced.
+// discardUnsynced applies some of the unsynced changes, drops the others, and
+// treats all of them as synced.
 func (n *inode) discardUnsynced(rng *rand.Rand, keep float64, tear bool) {
 	for i, ch := range n.changes {
 		switch {

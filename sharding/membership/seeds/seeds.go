@@ -62,8 +62,8 @@ func Check(seed string) error {
 }
 
 // Addresses returns the current addresses of a seed as IP address and port, in
-// DNS order. If there are none, it returns ErrNone or the DNS error. If some of
-// several hosts cannot be resolved, they are skipped.
+// DNS order. If there are none, it returns ErrNone or the DNS error. If there
+// are several hosts, those that cannot be resolved are skipped.
 func (l Lookup) Addresses(ctx context.Context, seed string) ([]string, error) {
 	name, ok := strings.CutPrefix(seed, SRV)
 	if !ok {
@@ -154,8 +154,8 @@ func (l Lookup) srv(ctx context.Context, name string) ([]*net.SRV, error) {
 	if l.SRV != nil {
 		return l.SRV(ctx, name)
 	}
-	// LookupSRV returns an error in addition to the valid records if some
-	// records have invalid host names.
+	// If some records have invalid host names, LookupSRV returns the valid records
+	// together with an error.
 	_, records, err := net.DefaultResolver.LookupSRV(ctx, "", "", name)
 	if len(records) > 0 {
 		return records, nil

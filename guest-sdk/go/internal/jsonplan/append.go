@@ -150,7 +150,7 @@ func (n *node) appendMap(dst []byte, p unsafe.Pointer, depth int) ([]byte, error
 	return append(dst, '}'), nil
 }
 
-// appendInt is strconv.AppendInt without further calls.
+// appendInt does the same as strconv.AppendInt without calling other functions.
 func appendInt(dst []byte, v int64) []byte {
 	var digits [20]byte
 	u := uint64(v)
@@ -212,8 +212,8 @@ func appendBytes(dst, value []byte) []byte {
 	return append(dst, '"')
 }
 
-// appendFloat formats a number as ECMAScript and encoding/json do: shortest
-// form, with an exponent below 1e-6 and from 1e21.
+// appendFloat formats a number like ECMAScript and encoding/json: in the
+// shortest form, with an exponent if it is below 1e-6 or at least 1e21.
 func appendFloat(dst []byte, f float64, bits int) ([]byte, error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return dst, ErrNotFinite

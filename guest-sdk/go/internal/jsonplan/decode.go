@@ -17,7 +17,7 @@ func (n *node) decode(d *decoder, p unsafe.Pointer) error {
 	case opJSONMethods, opTextMethods:
 		return n.decodeMethods(d, p)
 	}
-	if d.null() { // keeps the zero value
+	if d.null() { // null keeps the zero value
 		return nil
 	}
 	switch n.op {
@@ -108,7 +108,8 @@ func (n *node) decodeStruct(d *decoder, p unsafe.Pointer) error {
 	}
 }
 
-// member reads a member's name up to its value and returns its field, or -1.
+// member reads a member's name up to its value. It returns the index of the
+// field, or -1 if there is none.
 func (n *node) member(d *decoder, next int) (int, error) {
 	if next < len(n.fields) {
 		key := n.fields[next].key
@@ -127,9 +128,9 @@ func (n *node) member(d *decoder, next int) (int, error) {
 	return n.find(name, next), nil
 }
 
-// find returns the field of that name. It checks next first, because the fast
-// path also misses a name that is next but was written with an escape or
-// followed by white space.
+// find returns the index of the field with the given name. It checks the field
+// next first, because the fast path also fails for that field's name if the
+// name was written with an escape or is followed by white space.
 func (n *node) find(name []byte, next int) int {
 	if next < len(n.fields) && n.fields[next].name == string(name) {
 		return next
@@ -202,7 +203,7 @@ func (n *node) decodeInt(d *decoder, p unsafe.Pointer) error {
 		return err
 	}
 	m, ok := magnitude(digits)
-	limit := uint64(1) << (n.size*8 - 1) // one more than the largest
+	limit := uint64(1) << (n.size*8 - 1) // one more than the largest positive value
 	if !ok || m > limit || m == limit && !negative {
 		return d.fault("integer out of range")
 	}

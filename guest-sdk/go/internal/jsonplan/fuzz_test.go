@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// fuzzed has no integer field, because we also read integers from strings, and
-// no two names that differ only in case.
+// fuzzed has no integer field, because this package also reads integers from
+// strings, and no two names that differ only in case.
 type fuzzed struct {
 	B bool              `json:"b"`
 	F float64           `json:"f"`
@@ -57,15 +57,15 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// likeForLike excludes the documented differences: member names that match a
-// field only case-insensitively, duplicate names, and a nesting between our
-// limit and the standard library's.
+// likeForLike returns false for texts with a documented difference: member
+// names that match a field only case-insensitively, duplicate names, and a
+// nesting depth between this package's limit and the standard library's.
 func likeForLike(text []byte) bool {
 	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > MaxDepth {
 		return false
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	var names []map[string]bool // of each open object; nil for a list
+	var names []map[string]bool // member names of each open object; nil for a list
 	wantName := false
 	for {
 		token, err := decoder.Token()
@@ -148,8 +148,8 @@ type flat struct {
 	Z int64  `json:"zed"`
 }
 
-// FuzzFlat is FuzzDecode for the structs of decodeFlat. Unlike encoding/json,
-// integers in strings are accepted.
+// FuzzFlat does the same as FuzzDecode for the structs that decodeFlat decodes.
+// Unlike encoding/json, integers in strings are accepted.
 func FuzzFlat(f *testing.F) {
 	for _, seed := range flatTexts {
 		f.Add([]byte(seed))

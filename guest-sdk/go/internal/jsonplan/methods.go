@@ -20,9 +20,9 @@ var (
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// methods reports whether t has its own methods to encode and decode itself. A
-// type with only one of the two is an error, because its output could not be
-// decoded.
+// methods reports whether t has its own methods to encode and decode itself. It
+// returns an error if t has only one of the two, because its output could then
+// not be decoded.
 func methods(t reflect.Type, path string) (op, bool, error) {
 	pointer := reflect.PointerTo(t)
 	for _, pair := range []struct {

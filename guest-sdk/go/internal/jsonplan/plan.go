@@ -25,7 +25,8 @@ type Plan struct {
 	root *node
 }
 
-// For prepares t. The error says which part of t cannot be JSON.
+// For prepares the plan of t. The error says which part of t cannot be encoded
+// as JSON.
 func For(t reflect.Type) (*Plan, error) {
 	b := builder{nodes: make(map[reflect.Type]*node)}
 	root, err := b.node(t, t.String())
@@ -65,7 +66,7 @@ func (p *Plan) Decode(text []byte, value unsafe.Pointer) error {
 	return nil
 }
 
-// TypeError says which part of a Go type cannot be JSON.
+// TypeError says which part of a Go type cannot be encoded as JSON.
 type TypeError struct {
 	Path   string // such as main.State.Items[].Price
 	Reason string
@@ -98,7 +99,8 @@ const (
 	opTextMethods
 )
 
-// Integers by the logarithm of their size: int and int64 share one.
+// Integer operations, indexed by the binary logarithm of the integer's size.
+// int and int64 share one.
 var (
 	intOps  = [...]op{opInt8, opInt16, opInt32, opInt64}
 	uintOps = [...]op{opUint8, opUint16, opUint32, opUint64}
@@ -109,10 +111,10 @@ type node struct {
 	op     op
 	typ    reflect.Type
 	size   uintptr
-	length int // of an array
+	length int // length of an array
 	elem   *node
 	fields []field
-	byName map[string]int32 // if there are too many fields to compare one by one
+	byName map[string]int32 // fields by name, if there are too many to compare one by one
 }
 
 type field struct {
@@ -199,9 +201,9 @@ func mapKey(key reflect.Type, path string) error {
 	return nil
 }
 
-// structure collects the fields of a struct, including those of embedded
-// structs, in the order they are declared. A field closer to the top hides one
-// of the same name below it.
+// structure collects the fields of a struct, including the fields of embedded
+// structs, in the order of their declaration. A field at a shallower level of
+// embedding hides deeper fields of the same name.
 func (b *builder) structure(n *node, path string) error {
 	depths := make(map[string]int)
 	if err := b.collect(n, n.typ, path, 0, 0, depths); err != nil {

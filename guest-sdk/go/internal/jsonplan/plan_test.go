@@ -100,7 +100,8 @@ func standard(t testing.TB, value any) string {
 	return strings.TrimSuffix(buffer.String(), "\n")
 }
 
-// agree checks that value is encoded and decoded as encoding/json does.
+// agree checks that value is encoded and decoded in the same way as by
+// encoding/json.
 func agree[T any](t *testing.T, value T) {
 	t.Helper()
 	plan := planOf[T](t)
@@ -160,8 +161,8 @@ func TestMatchesStandardLibrary(t *testing.T) {
 	}
 }
 
-// TestAcceptsAndRejectsLikeStandardLibrary decodes the same texts into the
-// same types with both.
+// TestAcceptsAndRejectsLikeStandardLibrary decodes the same texts into the same
+// types with this package and with encoding/json.
 func TestAcceptsAndRejectsLikeStandardLibrary(t *testing.T) {
 	texts := []string{
 		``, ` `, `null`, `true`, `false`, `tru`, `nul`, `nullx`, `0`, `-0`, `-`, `01`, `1.`, `.1`, `1e`, `1e+`, `1E-2`, `1.5`, `+1`, `1 2`,
@@ -206,9 +207,9 @@ func TestAcceptsAndRejectsLikeStandardLibrary(t *testing.T) {
 	}
 }
 
-// same decodes text with both. Callers exclude integers in quotes, and
-// fractions and exponents in place of an integer, because we accept these on
-// purpose.
+// same decodes text with this package and with encoding/json. Callers must not
+// pass integers in quotes, or integers written with a fraction or an exponent,
+// because this package accepts them on purpose.
 func same[T any](t *testing.T, text string) {
 	t.Helper()
 	var ours, theirs T
@@ -265,8 +266,8 @@ func TestIntegersAsStrings(t *testing.T) {
 	}
 }
 
-// TestCornerCasesOfNumbers checks that a guest gets all digits of integers in
-// any notation, with the cases that the API of a node is tested with.
+// TestCornerCasesOfNumbers checks that a guest receives all digits of integers
+// in any notation. It uses the same cases as the tests of a node's API.
 func TestCornerCasesOfNumbers(t *testing.T) {
 	cases, err := os.ReadFile("../../../../abi/jsontext/testdata/cases.txt")
 	if err != nil {
@@ -418,7 +419,7 @@ type (
 	//lint:ignore U1000 an unexported field is what is refused
 	hidden      struct{ secret int }
 	quotedField struct {
-		N int `json:",string"` //nolint:staticcheck // refused on purpose
+		N int `json:",string"` //nolint:staticcheck // rejected on purpose
 	}
 	quoteField struct {
 		//lint:ignore SA5008 a malformed tag is what is refused

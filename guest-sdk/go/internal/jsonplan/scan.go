@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// SyntaxError reports where text is not JSON, or not of the wanted type. Its
-// text does not repeat the input.
+// SyntaxError reports where text is not JSON, or does not have the expected
+// type. Its message does not repeat the input.
 type SyntaxError struct {
 	Offset int
 	Reason string
@@ -131,8 +131,8 @@ func (d *decoder) text() ([]byte, error) {
 	return d.unescape(raw), nil
 }
 
-// readQuoted reads a string and checks its escapes. plain means that its bytes are
-// its value.
+// readQuoted reads a string and checks its escapes. plain means that the string
+// has no escapes, so its bytes are its value.
 func (d *decoder) readQuoted() (raw []byte, plain bool, err error) {
 	if d.peek() != '"' {
 		return nil, false, d.unexpectedToken("a string")

@@ -9,9 +9,10 @@ import (
 type Form uint8
 
 const (
-	// Given describes values that others encode: what the type decodes.
+	// Given describes the values that the type decodes, which other programs
+	// encode.
 	Given Form = iota
-	// Closed is Given without unknown members.
+	// Closed is like Given, but allows no unknown members.
 	Closed
 	// Written describes values as Append encodes them.
 	Written
@@ -24,7 +25,7 @@ type Schemas struct {
 	defs  []byte
 }
 
-// shared is a recursive type in a form.
+// shared identifies the definition of a recursive type in one form.
 type shared struct {
 	typ  reflect.Type
 	form Form
@@ -33,8 +34,8 @@ type shared struct {
 // schemaFields is the maximum number of members that a schema may name.
 const schemaFields = 256
 
-// Of appends the schema of a plan's values. A given value may be null if no
-// member is required, because null stands for no payload.
+// Of appends the schema of a plan's values. In the form Given, a value may be
+// null if no member is required, because null stands for a missing payload.
 func (s *Schemas) Of(dst []byte, p *Plan, form Form) []byte {
 	null := form != Written
 	for i := range p.root.fields {
@@ -77,7 +78,8 @@ func (s *Schemas) value(dst []byte, n *node, form Form, t *tag, null bool) []byt
 	return append(t.append(dst, n, null), '}')
 }
 
-// plain appends the keywords of a type.
+// plain appends the keywords for a type to dst, without references to shared
+// definitions.
 func (s *Schemas) plain(dst []byte, n *node, form Form, null bool) []byte {
 	types, rest := "", ""
 	switch n.op {

@@ -10,7 +10,7 @@ import (
 // are separated by commas; desc is the last one and contains the rest of the text.
 type tag struct {
 	required    bool
-	min, max    string // numbers
+	min, max    string // values of min=N and max=N
 	enum        string // values separated by |
 	description string
 }
