@@ -27,7 +27,7 @@ type (
 	size    struct{ Size int }
 )
 
-// faults are the faults that can be planted in the cart guest.
+// faults are the ways in which the cart guest can be broken for a test.
 type faults struct {
 	silentChange, queryChanges, rejectChanges, seedInState, clockInState, shared, traps, losesState, initialDiffers, sendsAside bool
 	seed                                                                                                                        uint64

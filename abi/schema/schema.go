@@ -87,8 +87,8 @@ func Compile(text []byte, defs map[string]json.RawMessage) (*Schema, error) {
 	return compile(text, defs, false)
 }
 
-// Inspect is like Compile, but for a schema that only describes values: it may
-// have keywords that nodes do not check, and a check with it ignores them.
+// Inspect is like Compile, for a schema that only describes values: it may have
+// keywords that nodes do not check, and a check with it ignores them.
 func Inspect(text []byte, defs map[string]json.RawMessage) (*Schema, error) {
 	return compile(text, defs, true)
 }

@@ -25,7 +25,7 @@ func (c *Core) Checkpoint(dst []byte) []byte {
 type retention struct {
 	opts      *Options
 	transfers *transfers
-	watermark uint64 // the state machine's watermark at the last written truncation
+	watermark uint64 // the state machine's durable version at the last written truncation
 	pending   bool   // something can be truncated, now or once more entries are durable
 	// bringUpToDate ends the steady state of a group.
 	bringUpToDate func(*group)

@@ -54,7 +54,7 @@ func TestOpenNamesDamagedHeaders(t *testing.T) {
 }
 
 // TestVerifyDirHoldsTablesToTheLog: like Open, VerifyDir reports an error if
-// the tables end before the watermark in the log.
+// the tables end before the version recorded in the log.
 func TestVerifyDirHoldsTablesToTheLog(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})

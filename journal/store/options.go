@@ -30,7 +30,7 @@ type Options struct {
 	IndexCacheBytes int64
 	// Compactors is the number of compaction goroutines, at least 2. Default 2.
 	Compactors int
-	// Watermark is the last watermark recorded in the log. If the tables end
+	// Watermark is the last durable version recorded in the log. If the tables end
 	// before it, Open fails before it changes anything.
 	Watermark uint64
 	// Leftover reports to Verify whether a generation of a shard may be

@@ -432,7 +432,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// The model detects each fault that is planted in the tested code.
+// The model detects each sabotage of the tested code.
 func TestModelDetectsSabotage(t *testing.T) {
 	for name, m := range sabotages() {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 // total number of shards. It is safe for concurrent use.
 type Indexes struct {
 	mu          sync.Mutex
-	from        uint64 // watermarks of the store below this version do not count
+	from        uint64 // a durable index of the store below this version does not count
 	told        uint64 // result of the last call, 0 before the first
 	indexes     map[sharding.ShardID]uint64
 	generations map[sharding.ShardID]uint32 // current generations

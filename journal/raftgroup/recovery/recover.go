@@ -20,7 +20,7 @@ var ErrContradiction = fmt.Errorf("raftgroup: recovery: %w", journal.ErrDamaged)
 
 // Recovered is the content of the write-ahead log.
 type Recovered struct {
-	// Watermark is the state machine's watermark at the last truncation. The
+	// Watermark is the state machine's durable version at the last truncation. The
 	// machine must be opened with it before Start.
 	Watermark uint64
 	// Groups are the replicas on this node, sorted by shard.
