@@ -40,11 +40,12 @@ func (m *Membership) rejoin(ctx context.Context) {
 // lookupTimeout limits the resolution of all names in a round.
 const lookupTimeout = 5 * time.Second
 
-// search tries the addresses of a round: those of unreachable nodes, and, once
-// they are resolved, the current ones of the names that some of these nodes
-// announced, and seeds at whose addresses no reachable node listens. A node that
-// is back may have a new address under its old name, and no seed that leads it
-// to this node. Known addresses do not wait for a name server.
+// search tries the addresses of a round. First come the addresses of
+// unreachable nodes, so that known addresses do not wait for a name server.
+// Then come the resolved addresses of the seeds and of the host names that some
+// of these nodes announced, except those at which a reachable node listens.
+// Host names are resolved again because a node that is back may have a new
+// address under its old name, and no seed through which it finds this node.
 func (m *Membership) search(ctx context.Context, round int) {
 	lost, names, inSight := m.peers.missing()
 	var resolved []string

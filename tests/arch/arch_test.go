@@ -204,7 +204,7 @@ func TestNoBannedNames(t *testing.T) {
 	}
 }
 
-// The tests above prove nothing if their rules never match.
+// The tests above would prove nothing if their rules never matched.
 func TestImportRulesMatch(t *testing.T) {
 	for _, tt := range []struct {
 		pkg, imported string

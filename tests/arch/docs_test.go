@@ -38,7 +38,7 @@ func pages(t *testing.T) map[string]string {
 	return out
 }
 
-// prose returns the lines of a page without its code blocks.
+// prose returns the lines of a page, except those in code blocks.
 func prose(text string) []string {
 	var out []string
 	fenced := false
@@ -142,7 +142,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	known := functions(t)
 	for from, text := range pages(t) {
 		if from == "CHANGELOG.md" {
-			continue // it describes the past
+			continue // the page describes the past
 		}
 		for n, line := range prose(text) {
 			for _, m := range testPattern.FindAllStringSubmatch(line, -1) {
@@ -169,7 +169,7 @@ func TestPagesNameMetricsThatExist(t *testing.T) {
 	product := code.String()
 	for from, text := range pages(t) {
 		if from == "CHANGELOG.md" || strings.HasPrefix(from, "abi/") || strings.HasPrefix(from, "guest-sdk/") {
-			continue // the guest's functions have the prefix, too
+			continue // the name belongs to a guest's function, which has the same prefix
 		}
 		for n, line := range prose(text) {
 			for _, m := range metricPattern.FindAllStringSubmatch(line, -1) {
@@ -208,7 +208,7 @@ func TestMarkdownHasOneSentencePerLine(t *testing.T) {
 		for n, line := range prose(text) {
 			trimmed := strings.TrimSpace(line)
 			if strings.HasPrefix(trimmed, "|") || strings.HasPrefix(trimmed, "- ") || strings.HasPrefix(trimmed, "#") || numbered.MatchString(trimmed) {
-				continue // rows and items are read as a whole
+				continue // table rows and list items are checked as a whole
 			}
 			if at := sentenceEnd.FindString(trimmed); at != "" {
 				t.Errorf("%s:%d: a second sentence begins at %q", name, n+1, at)
@@ -255,7 +255,7 @@ func TestReleasePageIsShort(t *testing.T) {
 
 var numbered = regexp.MustCompile(`^[0-9]+\. `)
 
-// The tests above prove nothing if their rules never match.
+// The tests above would prove nothing if their rules never matched.
 func TestPageRulesMatch(t *testing.T) {
 	if got := anchors("# A `b` c: d\n\n```\n# no\n```\n## A b c d\n"); !slices.Equal(got, []string{"a-b-c-d", "a-b-c-d-1"}) {
 		t.Errorf("anchors %q", got)

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// mostExported bounds the number of exported names in one package, because a
-// reader has to tell them apart.
+// mostExported limits the number of exported names in one package, because a
+// reader has to keep them apart.
 const mostExported = 250
 
 const exportedFile = "testdata/exported.txt"

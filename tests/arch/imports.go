@@ -16,8 +16,8 @@ type ban struct {
 	from   []string
 	to     []string
 	except []string // packages under from that are exempt
-	but    []string // packages under to that may be imported
-	exact  bool     // to means only those packages, not the packages below them
+	but    []string // packages under to that may be imported nevertheless
+	exact  bool     // the rule covers the packages at to themselves, not the packages below them
 	tests  bool     // test files are exempt
 	reason string
 }
@@ -350,7 +350,7 @@ var soleImporters = []struct {
 
 // testingImporters are the packages in product folders that may import the
 // standard library's packages for tests. They are test doubles for users, who
-// expect them there. All other test doubles lie below tests/support.
+// expect them in these folders. All other test doubles are below tests/support.
 var testingImporters = []string{"guest-sdk/go/hostdtest"}
 
 // standardOnly lists packages that may import only the standard library and the
@@ -365,15 +365,16 @@ var standardOnly = []struct {
 	{"examples", []string{"abi", "guest-sdk", "examples"}},
 }
 
-// standardOnlyExcept are packages below the packages that may import other libraries.
+// standardOnlyExcept lists packages below those of standardOnly that may import
+// other libraries.
 var standardOnlyExcept = []string{"abi/abitest", "sharding/membership"}
 
-// topLevel lists what may lie at the root of the repository. Names that begin
-// with a dot may, too.
+// topLevel lists the files and folders that are allowed at the root of the
+// repository. Names that begin with a dot are allowed, too.
 var topLevel = []string{
 	"go.mod", "go.sum", "tools.mod", "tools.sum", "Makefile",
 	"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
-	"sources.go", // no other folder contains both the SDK and the contract
+	"sources.go", // embeds the SDK and the contract, which no other folder contains both
 	"cmd", "host", "abi", "sharding", "journal", "guest-sdk", "examples", "api", "tests", "docs", "deploy",
 }
 
@@ -384,8 +385,7 @@ func under(pkg, path string) bool {
 }
 
 // banned returns the reason why a package may not import another package of
-// this repository; "" if it may. test reports whether the importer is a test
-// file.
+// this repository, or "" if it may. test is set if the importer is a test file.
 func banned(pkg, imported string, test bool) string {
 	for _, b := range bans {
 		if b.tests && test || !underAny(pkg, b.from) || underAny(pkg, b.except) || underAny(imported, b.but) || pkg == imported {
@@ -398,8 +398,8 @@ func banned(pkg, imported string, test bool) string {
 	return ""
 }
 
-// notSole returns the reason why a package may not import a library; "" if it
-// may.
+// notSole returns the reason why a package may not import a library, or "" if
+// it may.
 func notSole(pkg, imported string) string {
 	for _, sole := range soleImporters {
 		allowed := underAny(pkg, sole.importers)
@@ -419,8 +419,8 @@ func testingLibrary(imported string) bool {
 	return underAny(imported, []string{"testing", "net/http/httptest"})
 }
 
-// notStandard returns the rule that forbids a package to import another; nil if
-// it may.
+// notStandard returns the rule that forbids a package to import another
+// package, or nil if there is none.
 func notStandard(pkg, imported string, own bool) []string {
 	for _, rule := range standardOnly {
 		if !under(pkg, rule.pkg) || underAny(pkg, standardOnlyExcept) {

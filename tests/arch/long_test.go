@@ -9,7 +9,8 @@ import (
 )
 
 // Every test that `go test ./...` skips because it is slow runs in the
-// continuous run: its make target is one of the suites there, and selects it.
+// continuous test run: the test's make target is one of that run's suites, and
+// its -run pattern selects the test.
 func TestLongTestsRunInTheContinuousRun(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(root, name))

@@ -6,8 +6,8 @@ import (
 )
 
 // deniedPhrases are phrases that a native reader has to read twice, because
-// they are rare in English or hide the noun. CONTRIBUTING.md says how to write
-// instead.
+// they are rare in English or hide the noun. CONTRIBUTING.md lists the phrases
+// to use instead.
 var deniedPhrases = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
 	`(?:is|are) told`,       // notify, report, return
 	`anew`,                  // again
@@ -27,8 +27,8 @@ var deniedPhrases = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
 	`gives? up its`, // release
 }, "|") + `)\b`)
 
-// deniedTerms are words of our own for things that the field has a term for.
-// The glossary has both.
+// deniedTerms are words that this project invented for concepts for which the
+// field has a term. The glossary lists both.
 var deniedTerms = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
 	`lanes?`,            // executor
 	`overseer`,          // watchdog
@@ -50,8 +50,8 @@ var deniedTerms = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
 
 // deniedInTexts are phrases that errors, log messages, help and reports must
 // not use, although some of them are good English in a longer explanation: such
-// a text is read alone and under stress, so that it must name the object and
-// use the field's term.
+// a text is read without context and often under stress, so it must name the
+// object and use the field's term.
 var deniedInTexts = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
 	`any more`,               // no longer
 	`again and again`,        // repeatedly

@@ -47,7 +47,8 @@ func deniedInScript(src string) (n int) {
 	return n
 }
 
-// inlineCode is what a page quotes from code: names that prose can't choose.
+// inlineCode matches quotations of code in a page, whose wording the prose
+// cannot choose.
 var inlineCode = regexp.MustCompile("`[^`]*`" + `|\]\([^)]*\)`)
 
 // deniedInPage counts denied phrases in the prose of a Markdown page. It skips
@@ -63,9 +64,9 @@ func deniedInPage(text string, quotes bool) int {
 	return countDenied(strings.Join(kept, "\n"))
 }
 
-// deniedInSource counts denied phrases in the comments of a Go file and, with
-// inText unless it is nil, in its string literals, which are help texts, errors
-// and log messages.
+// deniedInSource counts denied phrases in the comments of a Go file. If inText
+// is not nil, it also counts them, using inText, in the string literals, which
+// are help texts, errors and log messages.
 func deniedInSource(src []byte, inText func(string) int) int {
 	var s scanner.Scanner
 	fset := token.NewFileSet()
@@ -119,7 +120,7 @@ func proseCounts(t *testing.T) map[string]int {
 		switch {
 		case s.test:
 			inText = nil
-		case strings.HasPrefix(s.pkg, "tests/"): // read by developers only
+		case strings.HasPrefix(s.pkg, "tests/"): // only developers read the texts of tests
 			inText = countDenied
 		}
 		counts[s.pkg] += deniedInSource(src, inText)
@@ -159,10 +160,10 @@ func readBudgets(t *testing.T) map[string]int {
 	return budgets
 }
 
-// TestProseBudget holds denied phrases to a budget for each page and package.
+// TestProseBudget limits denied phrases to a budget for each page and package.
 // A budget may fall and never rise, so that old text can be rewritten piece by
-// piece while new text is held to the rules. Paths without a line have none;
-// lines of removed paths are ignored.
+// piece while new text must follow the rules. A path without a line has a
+// budget of 0, and lines of removed paths are ignored.
 func TestProseBudget(t *testing.T) {
 	counts, budgets := proseCounts(t), readBudgets(t)
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

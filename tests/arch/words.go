@@ -1,8 +1,8 @@
 package arch
 
-// An oldWord is a word that had several meanings, or that the field has a
-// better term for. In its packages, no declared identifier and no file may use
-// it.
+// An oldWord is a word that had several meanings, or for which the field has a
+// better term. In the packages listed in in, no declared identifier and no file
+// name may use it.
 type oldWord struct {
 	// say matches single words within a name, in identifiers and file names.
 	// The name ShardLetters has the words shard and letters.
@@ -13,9 +13,10 @@ type oldWord struct {
 	file []string
 	// in lists the packages; "/..." at the end includes the packages below.
 	in []string
-	// after lists words that make the word acceptable if they come before it.
+	// after lists words that make the old word acceptable if they directly precede
+	// it.
 	after []string
-	// instead is what to use instead.
+	// instead is the word or phrase to use instead.
 	instead string
 }
 

@@ -23,7 +23,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// want is the output that every client must produce for an account of its own.
+// want is the output that every client must produce. Each client uses its own
+// account.
 var want = []string{
 	"open: balance 0, sequence 1, events 1, duplicate false",
 	"deposit 100: balance 100, sequence 2",
@@ -49,15 +50,15 @@ var wantOfTyped = []string{
 
 // config is the input of a client.
 type config struct {
-	Addresses []string `json:"addresses"` // the leader's first
+	Addresses []string `json:"addresses"` // the leader's address comes first
 	ID        string   `json:"id"`
 	Kill      string   `json:"kill"`
 	Shard     uint32   `json:"shard"` // shard of the entity
 }
 
-// TestOneStory runs the same story with every kind of client on one cluster. In
-// it, the leader of the entity, from which the client also receives events, is
-// killed.
+// TestOneStory runs the same story with every kind of client on one cluster.
+// During the story, the leader of the entity is killed, from which the client
+// also receives events.
 func TestOneStory(t *testing.T) {
 	for _, s := range []struct {
 		name string
@@ -69,14 +70,15 @@ func TestOneStory(t *testing.T) {
 		{"curl", storyByCurl, nil},
 	} {
 		t.Run(s.name, func(t *testing.T) {
-			tell := s.tell(t) // may skip, before nodes are started
+			tell := s.tell(t) // may skip the test, so call it before nodes are started
 			stage := newTheatre(t)
 			stage.play(t, strings.ReplaceAll(s.name, " ", "-"), append(slices.Clone(want), s.more...), tell)
 		})
 	}
 }
 
-// TestOneStoryInChromium is TestOneStory in a web page of a different origin.
+// TestOneStoryInChromium is like TestOneStory, in a web page with a different
+// origin than the nodes.
 func TestOneStoryInChromium(t *testing.T) {
 	tell := storyInChromium(t)
 	newTheatre(t).play(t, "chromium", append(slices.Clone(want), wantOfTyped...), tell)
@@ -124,7 +126,7 @@ try { window.told = await story(config); } catch (e) { window.told = [String(e) 
 	return s
 }
 
-// leader returns the place of the node that leads an account's shard.
+// leader returns the index of the node that leads an account's shard.
 func (s *theatre) leader(ctx context.Context, id string) (int, error) {
 	for {
 		e, err := s.client.Entity(ctx, "account", id)
@@ -137,7 +139,7 @@ func (s *theatre) leader(ctx context.Context, id string) (int, error) {
 			}
 		}
 		select {
-		case <-time.After(20 * time.Millisecond): // until there is a leader
+		case <-time.After(20 * time.Millisecond): // retry until there is a leader
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}

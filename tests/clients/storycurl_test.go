@@ -66,8 +66,8 @@ func (a httpAnswer) refusal() string {
 	return out
 }
 
-// ask sends a request until a node answers. A command has an idempotency key,
-// and says when it was first sent.
+// ask sends a request until a node answers. If the request is a command, it has
+// an idempotency key and states when it was first sent.
 func (c *curl) ask(ctx context.Context, path string, arguments ...string) (a httpAnswer, err error) {
 	first := time.Time{}
 	for {
@@ -136,7 +136,7 @@ func (c *curl) story(ctx context.Context) (told []string, err error) {
 	tell("deposit 0: %s", a.refusal())
 	c.sent++
 	for range 2 {
-		c.sent-- // the same key again
+		c.sent-- // use the same idempotency key again
 		if a, err = c.send(ctx, "deposit", `{"amount":5}`); err != nil {
 			return told, err
 		}
@@ -225,7 +225,7 @@ func (c *curl) follow(ctx context.Context) string {
 			done = n >= 23
 		}
 		cancel()
-		_ = cmd.Wait() // it ends with its node or when it is stopped
+		_ = cmd.Wait() // curl ends when its node stops or when it is stopped, so the exit code is ignored
 		if done {
 			break
 		}

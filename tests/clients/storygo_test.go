@@ -95,8 +95,8 @@ func storyInGo(ctx context.Context, c config) (told []string, err error) {
 	return append(told, line), err
 }
 
-// viewInGo builds a view in two runs. The second run continues where the first
-// failed.
+// viewInGo builds a view in two runs. The second run continues from the point
+// at which the first one failed.
 func viewInGo(ctx context.Context, conn *client.Client, c config) (told []string, err error) {
 	cursor, events, deposited := "", 0, 0
 	run := func(most, batches int) error {

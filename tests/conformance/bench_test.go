@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// request builds the input of a command as a node does.
+// request builds the input of a command in the same way as a node.
 func request(sequence uint64, command, payload string) []byte {
 	input := abi.AppendSequence(nil, sequence)
 	input = abi.AppendName(input, command)
@@ -98,8 +98,8 @@ func BenchmarkGuestQuery(b *testing.B) {
 	}
 }
 
-// BenchmarkGuestEntities measures the memory of further small entities in an
-// instance.
+// BenchmarkGuestEntities measures the memory that additional small entities
+// take in an instance.
 func BenchmarkGuestEntities(b *testing.B) {
 	const entities = 10_000
 	for _, name := range []string{"counter", "counter-ts"} {
@@ -142,9 +142,9 @@ func BenchmarkGuestInstantiate(b *testing.B) {
 	}
 }
 
-// BenchmarkGuestInstances measures another instance, in time of its thread and
-// in private memory, when it starts from the image of the first instance and
-// when it runs _initialize, both idle and after a command.
+// BenchmarkGuestInstances measures the thread time and the private memory of
+// another instance. The instance either starts from the image of the first
+// instance or runs _initialize, and is measured idle and after a command.
 func BenchmarkGuestInstances(b *testing.B) {
 	for _, name := range []string{"counter", "counter-ts"} {
 		b.Run(name, func(b *testing.B) { benchmarkInstances(b, guests.Compile(b, testkit.BuildExample(b, name), nil)) })

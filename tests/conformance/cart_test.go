@@ -8,7 +8,7 @@ import (
 )
 
 // TestCartsAreEqual compares the carts in other languages with the cart in Go,
-// and that cart with another instance of itself. It also checks that the
+// and two instances of the cart in Go with each other. It also checks that the
 // commands cover every case.
 func TestCartsAreEqual(t *testing.T) {
 	cart := guests.Compile(t, testkit.BuildExample(t, "cart"), nil)

@@ -100,8 +100,8 @@ func TestGuestsInTypeScriptConform(t *testing.T) {
 	}
 }
 
-// TestGuestsWithoutSDKConform runs the suite on the counters in other
-// languages, written only from the contract.
+// TestGuestsWithoutSDKConform runs the suite on counters in other languages
+// that use no SDK and were written from the contract alone.
 func TestGuestsWithoutSDKConform(t *testing.T) {
 	for _, name := range []string{"counter-c", "counter-rust", "counter-as"} {
 		t.Run(name, func(t *testing.T) { guests.Conforms(t, guests.Compile(t, testkit.BuildExample(t, name), nil)) })

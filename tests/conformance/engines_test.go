@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestCompilerAndInterpreterAgree runs the same history of each example
+// TestCompilerAndInterpreterAgree runs the same history of each example both
 // compiled and interpreted. Every output, and the state after every tenth
 // command, must be equal byte for byte. The compiler has miscompiled before,
 // and the interpreter shares no code with it.

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// TestFaultyGoGuest checks that any fault of a Go guest ends its call within
-// the fuel of a few commands, as a fault that kills only the instance.
+// TestFaultyGoGuest checks that any fault of a Go guest ends the call within
+// the fuel of a few commands, and closes only the instance.
 func TestFaultyGoGuest(t *testing.T) {
 	var log bytes.Buffer
 	module := compileWith(t, "tests/conformance/testdata/faulty", slog.New(slog.NewTextHandler(&log, nil)))
@@ -37,7 +37,7 @@ func TestFaultyGoGuest(t *testing.T) {
 	} {
 		t.Run(test.command, func(t *testing.T) {
 			g := instantiate(t, module)
-			// A goroutine that is left behind runs in one of the next calls.
+			// A goroutine that outlives its call runs in one of the next calls.
 			var err error
 			for range 3 {
 				if _, err = g.Handle(0, request(0, test.command, ""), guest.Env{Now: 1, Seed: 2}); err != nil {

@@ -68,7 +68,8 @@ func TestCrashIsDetected(t *testing.T) {
 	}
 }
 
-// A frozen node is considered lost, and alive again when it continues.
+// A frozen node is considered lost, and counts as alive again when it
+// continues.
 func TestFrozenNodeIsAliveAgain(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := 1; i <= 3; i++ {
@@ -117,7 +118,7 @@ func TestStarvedNodeDoesNotFlap(t *testing.T) {
 }
 
 // A node restarts under its ID with a newer incarnation, at once or after the
-// others have forgotten it, at the same address or at a different one.
+// other nodes have forgotten it, at the same address or at a different one.
 func TestRestart(t *testing.T) {
 	for _, pause := range []time.Duration{0, 2 * time.Second, time.Minute} {
 		inBubble(t, func(w *world) {
@@ -129,7 +130,7 @@ func TestRestart(t *testing.T) {
 			time.Sleep(pause)
 			w.start(3, 2, seeds(1, 2, 3))
 			w.allSee(map[int]uint64{1: 1, 2: 1, 3: 2}, 10*time.Second)
-			// The failure of the older incarnation no longer has an effect.
+			// The failure of the older incarnation must no longer have an effect.
 			time.Sleep(time.Minute)
 			w.allSee(map[int]uint64{1: 1, 2: 1, 3: 2}, 0)
 		})
@@ -163,9 +164,9 @@ func (n namedTransport) Dial(ctx context.Context, address string) (net.Conn, err
 	return n.Transport.Dial(ctx, n.resolve(address))
 }
 
-// A node that announced a host name is back at a new address under that name,
-// long after gossip forgot it. It has no seeds, so the others must find it by
-// its name.
+// A node that has announced a host name comes back at a new address under the
+// same name, long after gossip has forgotten it. It has no seeds, so the other
+// nodes must find it by its name.
 func TestNodeIsFoundByItsName(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var at atomic.Int64
@@ -230,8 +231,8 @@ func TestAllRestartInAnyOrder(t *testing.T) {
 	}
 }
 
-// Nodes with a different label, key or cluster ID neither see the others nor
-// are seen by them, although they know the seeds.
+// Nodes with a different label, key or cluster ID neither see the other nodes
+// nor are seen by them, although they know the seeds.
 func TestNodesOfOtherClustersAreIgnored(t *testing.T) {
 	key := []byte("0123456789abcdef")
 	for name, change := range map[string]setting{
@@ -261,8 +262,8 @@ func TestNodesOfOtherClustersAreIgnored(t *testing.T) {
 	}
 }
 
-// A node without a cluster sees the others and is seen. Once it belongs to a
-// different cluster, it is gone.
+// A node that belongs to no cluster sees the other nodes and is seen by them.
+// Once it belongs to a different cluster, they no longer see it.
 func TestNodeWithoutClusterIsSeen(t *testing.T) {
 	for _, cluster := range []string{"c1", "c2"} {
 		inBubble(t, func(w *world) {
@@ -377,7 +378,7 @@ func TestSeedNameResolvesToAllAddresses(t *testing.T) {
 func seedIsAName(t *testing.T, seed string) {
 	inBubble(t, func(w *world) {
 		var known atomic.Pointer[[]string]
-		known.Store(&[]string{host(9)}) // nobody listens there
+		known.Store(&[]string{host(9)}) // an address at which no node listens
 		named := func(o *membership.Options) {
 			o.Seeds = []string{seed}
 			o.Lookup.Host = func(_ context.Context, name string) ([]string, error) {

@@ -37,8 +37,8 @@ func newWorld(t *testing.T) *world {
 // be cancelled, and a node that considers itself slow waits for eight seconds.
 const lastProbe = 10 * time.Second
 
-// inBubble runs a test on a simulated clock, and fails it if a goroutine is
-// left.
+// inBubble runs a test on a simulated clock, and fails it if it leaves a
+// goroutine.
 func inBubble(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -118,8 +118,8 @@ func (w *world) crash(i int) {
 	w.stop(i)
 }
 
-// sees describes a node's view: the names of the reachable nodes, then those of
-// other nodes with their status.
+// sees describes a node's view: the names of the reachable nodes, then the
+// names of the other nodes with their status.
 func (w *world) sees(i int) string {
 	var out []string
 	for _, p := range w.nodes[i].Nodes() {

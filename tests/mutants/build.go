@@ -29,9 +29,9 @@ type builder struct {
 	root     string
 	set      *token.FileSet
 	imports  types.Importer
-	packages map[string]*listed // by directory, relative to the root
+	packages map[string]*listed // packages by directory, relative to the root
 	parsed   map[string]*ast.File
-	sound    map[string]bool // by directory: whether its tests compile without a fault
+	sound    map[string]bool // whether the tests of each directory compile without a fault
 }
 
 // listed is the output of go list for a package.
@@ -141,8 +141,8 @@ func (b *builder) check(f fault) error {
 		}
 		sound, known := b.sound[folder]
 		if !known {
-			// If tests import a package that imports their own package, the
-			// types of that package exist twice, so the tests are omitted.
+			// If tests import a package that imports the tested package, the types of
+			// the tested package exist twice. Such tests are not checked.
 			sound = b.types(folder, l, append(slices.Clone(l.GoFiles), l.TestGoFiles...), nil) == nil
 			b.sound[folder] = sound
 		}

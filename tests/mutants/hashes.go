@@ -18,10 +18,10 @@ import (
 	"strings"
 )
 
-// hashesFile has, for each fault that was found, a hash of its text and of the
-// code in the files that it changes. While the hash is the same, the fault is
-// planted again only when it is its turn. Comments do not count, because no
-// test can depend on them.
+// hashesFile has, for each fault that tests have found, a hash of the fault's
+// text and of the code in the files that it changes. As long as the hash is the
+// same, the fault is planted again only in its turn. Comments are not part of
+// the hash, because no test can depend on them.
 const hashesFile = "tests/mutants/testdata/hashes.txt"
 
 // hash returns the hash of a fault's text and of the code in the files that it
@@ -45,9 +45,9 @@ func (f fault) hash(root string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// writeCode writes the tokens of a Go file, a line each: its text without
-// comments and white space. Directives of the compiler and constraints of a
-// build are comments that count.
+// writeCode writes the tokens of a Go file, one a line, without comments and
+// white space. It includes comments that are compiler directives or build
+// constraints.
 func writeCode(w io.Writer, src []byte) {
 	var s scanner.Scanner
 	s.Init(token.NewFileSet().AddFile("", -1, len(src)), src, nil, scanner.ScanComments)
@@ -57,7 +57,7 @@ func writeCode(w io.Writer, src []byte) {
 		case tok == token.EOF:
 			return
 		case tok == token.COMMENT && !strings.HasPrefix(text, "//go:"):
-		case tok == token.SEMICOLON: // text says whether it was written or is the end of a line
+		case tok == token.SEMICOLON: // the scanner inserts semicolons at line ends; text says whether this one was written
 			fmt.Fprintln(w, tok)
 		default:
 			fmt.Fprintf(w, "%v %q\n", tok, text)
@@ -99,12 +99,13 @@ func writeHashes(root string, all []fault, found map[string]string) error {
 	return os.WriteFile(filepath.Join(root, hashesFile), b.Bytes(), 0o644)
 }
 
-// turns is the number of commits within which each fault has its turn once.
+// turns is the number of commits in which each fault is planted once even if
+// nothing has changed.
 const turns = 10
 
-// due returns why a fault is planted now: its text or the code that it changes
-// has changed since it was last found, or it is its turn. It returns "" if the
-// fault is not planted.
+// due returns the reason why a fault is planted now: its text or the code that
+// it changes has changed since tests last found it, or it is the fault's turn.
+// It returns "" if the fault is not planted.
 func due(i int, hash, before string, turn int) string {
 	switch {
 	case before == "":
@@ -118,7 +119,7 @@ func due(i int, hash, before string, turn int) string {
 }
 
 // turnOf returns the turn of a commit: the number of its ancestors or, if they
-// cannot be counted, a number derived from its ID; 0 without either.
+// cannot be counted, a number derived from its ID, or 0 if that is unknown too.
 func turnOf(root string) int {
 	git := func(args ...string) string {
 		cmd := exec.Command("git", args...)

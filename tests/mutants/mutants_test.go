@@ -18,8 +18,8 @@ var plant = flag.String("plant", "", "plant `which` faults of the catalog in tur
 var violation = regexp.MustCompile(`seed \d+ step \d+: \S.*`)
 
 // TestMutantsAreCaught plants the faults of the catalog and records the hashes
-// of those that were found. With -plant=changed it plants only the faults that
-// have changed since, and a tenth of the others.
+// of the faults that tests have found. With -plant=changed it plants only the
+// faults that have changed since then, and a tenth of the others.
 func TestMutantsAreCaught(t *testing.T) {
 	if *plant == "" {
 		t.Skip("needs -plant: builds the tests once for each fault")
@@ -95,7 +95,7 @@ func (f fault) mustBeFound(t *testing.T) {
 
 // run runs tests with a fault planted, and returns their output and whether one
 // failed. It links without debug information and skips vet, which could only
-// find the fault itself. Each of these saves a fifth of the time for a fault.
+// find the fault itself. Each of the two saves a fifth of the time.
 func run(t *testing.T, overlay string, args ...string) (out []byte, failed bool) {
 	t.Helper()
 	args = append([]string{"test", "-count=1", "-failfast", "-timeout=10m", "-vet=off", "-ldflags=-w", "-overlay", overlay}, args...)
@@ -105,7 +105,7 @@ func run(t *testing.T, overlay string, args ...string) (out []byte, failed bool)
 	if err == nil {
 		return out, false
 	}
-	// A fault that does not build was not found by a test.
+	// If the code with the fault does not build, no test has found the fault.
 	if bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")) {
 		t.Fatalf("go %v: the fault does not build:\n%s", args, out)
 	}

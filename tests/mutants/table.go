@@ -17,13 +17,13 @@ var areas = []string{
 	"fairness", "founding", "history", "limits", "modules", "schemas",
 }
 
-// The table of faults in README.md lies between these lines.
+// The table of faults in README.md is between these lines.
 const (
 	tableBegins = "<!-- faults: begin (by go test ./tests/mutants -run TestFaultsAreListed -write) -->\n"
 	tableEnds   = "<!-- faults: end -->\n"
 )
 
-// table formats the table of faults. It begins with what a fault breaks,
+// table formats the table of faults. Its first column says what a fault breaks,
 // because readers look for that.
 func table(all []fault) string {
 	type row struct{ holds, text string }

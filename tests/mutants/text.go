@@ -12,8 +12,8 @@ import (
 )
 
 // A fault is a text in the catalog. Its first lines describe the faulty
-// behavior. Then follow what it breaks, which tests must find it, and the
-// replacements:
+// behavior. They are followed by what the fault breaks, the tests that must
+// find it, and the replacements:
 //
 //	A node acknowledges what its disk may still lose.
 //
@@ -40,9 +40,9 @@ type fault struct {
 	name  string // name of its file without .txt
 	text  string // content of its file
 	says  string
-	holds []string   // invariants or areas
-	tests [][]string // each a package with a leading ./, and flags
-	seeds int        // 0 if the simulator is not used
+	holds []string   // invariants or areas that the fault breaks
+	tests [][]string // each is a package with a leading ./, and flags
+	seeds int        // number of seeds; 0 if the simulator is not used
 	edits []edit
 }
 
@@ -127,8 +127,8 @@ func read(root, pattern string) ([]fault, error) {
 	return all, nil
 }
 
-// plant adds the changed files to files, by path relative to root. Files that
-// are in the map already, because of another fault, are changed there.
+// plant adds the changed files to files, by path relative to root. If a file is
+// already in the map because of another fault, plant changes that text.
 func (f fault) plant(root string, files map[string]string) error {
 	for _, e := range f.edits {
 		text, ok := files[e.file]
@@ -149,7 +149,7 @@ func (f fault) plant(root string, files map[string]string) error {
 
 // Overlay writes the files of the repository at root with some faults planted
 // to dir, and returns the path of the file for go's -overlay flag. The faults
-// are texts given by their names under tests, planted in order.
+// are given by the names of their texts under tests, and are planted in order.
 func Overlay(root, dir string, names ...string) (string, error) {
 	files := map[string]string{}
 	for _, name := range names {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFaultsCanBePlanted finds faults whose code has changed, in the catalog
-// and in the planted folders of tests.
+// TestFaultsCanBePlanted finds faults that no longer fit the code, in the
+// catalog and in the folders named planted.
 func TestFaultsCanBePlanted(t *testing.T) {
 	var all []fault
 	for _, pattern := range []string{"tests/mutants/catalog/*.txt", "tests/e2e/*/planted/*.txt", "tests/security/planted/*.txt"} {
@@ -40,7 +40,8 @@ func TestFaultsCanBePlanted(t *testing.T) {
 	}
 }
 
-// runFlag returns what the flag -run of args matches names of tests with, or nil.
+// runFlag returns the pattern of the flag -run in args, or nil if there is
+// none.
 func runFlag(args []string) *regexp.Regexp {
 	for _, arg := range args {
 		if pattern, ok := strings.CutPrefix(arg, "-run="); ok {
@@ -213,7 +214,7 @@ func TestPlant(t *testing.T) {
 	if err := f.plant(root, got); err != nil || got["a.go"] != "four\ntwo\n" {
 		t.Errorf("planted: %q", got)
 	}
-	for _, old := range []string{"t", "five\n"} { // occurs twice, occurs never
+	for _, old := range []string{"t", "five\n"} { // the first text occurs twice, the second does not occur
 		f := fault{name: "f", edits: []edit{{"a.go", old, ""}}}
 		if err := f.plant(root, map[string]string{}); err == nil {
 			t.Errorf("%q was replaced", old)

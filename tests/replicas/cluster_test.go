@@ -16,8 +16,8 @@ func newCluster(t *testing.T, seed uint64) (*world, *load) {
 	return w, newLoad(w)
 }
 
-// isCutOff truncates the log of the shard's leader until a follower that lacks an
-// entry that is applied now needs a snapshot.
+// cutOff truncates the log of the shard's leader, until a follower that does
+// not have an entry that is applied now needs a snapshot.
 func (l *load) cutOff(s sharding.ShardID) {
 	l.w.t.Helper()
 	at, _ := l.w.leader(s)

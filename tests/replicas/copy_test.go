@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// copyStore copies a store that is in use, as a kill would leave it.
+// copyStore copies a store that is in use, as it would be if the process were
+// killed now.
 func copyStore(t *testing.T, from, to string) {
 	t.Helper()
 	for {

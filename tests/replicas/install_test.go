@@ -50,7 +50,7 @@ func TestPowerCutsDuringInstall(t *testing.T) {
 			w.until("the file's end", func() bool { return w.crashes > 0 || w.sent > 0 && len(n.files()) == 0 })
 			done := w.crashes == 0
 			if done {
-				n.crash() // cancels a cut that was not reached
+				n.crash() // cancels a power cut that was not reached
 				n.restart()
 			}
 			places++
@@ -186,8 +186,8 @@ func TestEntriesWaitForSnapshotInstall(t *testing.T) {
 	}
 }
 
-// TestOrderHasNoGapAndNoRepeat checks that a reader of the event order
-// continues after an install where it was before.
+// TestOrderHasNoGapAndNoRepeat checks that after an install, a reader of the
+// event order continues at the position that it had before.
 func TestOrderHasNoGapAndNoRepeat(t *testing.T) {
 	w, l, n := lagging(t, 14, 1, 40)
 	var rows []string
@@ -240,7 +240,7 @@ func TestLeaderChangeDuringSnapshot(t *testing.T) {
 			}
 			return false
 		})
-		for _, s := range stale { // of the leader that no longer exists
+		for _, s := range stale { // snapshots of the leader that no longer exists
 			w.isolate()
 			w.deliver(s)
 		}
@@ -260,10 +260,10 @@ func TestSecondInstallDiscardsUnfinishedOne(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		for _, crash := range []string{"", "before", "after"} {
 			w, l, n := lagging(t, 30, s, 40)
-			n.idle = true // it never installs the first one
+			n.idle = true // the node never installs the first snapshot
 			w.until("the first", func() bool { return w.sent > 0 })
 			if s == 1 {
-				n.machine.Work() // except a part of it
+				n.machine.Work() // installs only a part of the snapshot
 				n.flush()
 			}
 			w.isolate(n.id)
@@ -314,8 +314,8 @@ func TestRemoveDuringInstall(t *testing.T) {
 	l.agree(1, 0, 1, 2)
 }
 
-// TestEntriesAfterSnapshotAreKept checks that while a snapshot is sent, the
-// leader keeps the following entries, on disk and not in memory, so that one
+// TestEntriesAfterSnapshotAreKept checks that while a snapshot is being sent,
+// the leader keeps the entries after it, on disk and not in memory, so that one
 // snapshot is enough.
 func TestEntriesAfterSnapshotAreKept(t *testing.T) {
 	w, l, _ := lagging(t, 60, 1, 40)
@@ -403,9 +403,9 @@ func TestSnapshotRestartsWithoutLog(t *testing.T) {
 	}
 }
 
-// TestLateRejectionsRequestNoSnapshot checks that rejections that a follower
-// sent before it got its snapshot, and that arrive after it, also repeatedly,
-// cause no other snapshot.
+// TestLateRejectionsRequestNoSnapshot: a follower sends rejections before it
+// gets its snapshot, and they arrive afterwards, possibly several times. They
+// must not cause another snapshot.
 func TestLateRejectionsRequestNoSnapshot(t *testing.T) {
 	w, l := newCluster(t, 61)
 	w.create(1, 10, 11, 12)

@@ -43,8 +43,8 @@ func (r *registry) Replace(index uint64, restore func(put func(key, value []byte
 	return nil
 }
 
-// load writes to shards of a world, one entry at a time, and records what was
-// acknowledged.
+// load writes to shards of a world, one entry at a time, and records the
+// acknowledged entries.
 type load struct {
 	w     *world
 	n     int
@@ -258,8 +258,8 @@ func (l *load) verify(n *node) {
 	}
 }
 
-// settle makes everything that the node has applied durable in tables: it fills
-// the memtables with entries of a separate shard.
+// settle makes all entries that the node has applied durable in tables, by
+// filling the memtables with entries of a separate shard.
 func (l *load) settle(n *node) {
 	l.w.t.Helper()
 	s := fillerShard(n)

@@ -32,8 +32,8 @@ type hosts struct {
 	all []*host
 	// memTable is the size of the stores' memtables.
 	memTable int64
-	sends    atomic.Int64              // accepted snapshots
-	bytes    atomic.Int64              // bytes of snapshots
+	sends    atomic.Int64              // number of accepted snapshots
+	bytes    atomic.Int64              // total size of all snapshots
 	most     atomic.Int64              // maximum number of snapshots that one node sent at a time
 	broken   func(io.Reader) io.Reader // wraps each stream
 }
@@ -265,7 +265,7 @@ func (h *hosts) join(s sharding.ShardID, replicas ...sharding.ReplicaID) {
 	}
 }
 
-// grow makes a group of one member a group of three.
+// grow changes groups from one member to three.
 func (h *hosts) grow(shards ...sharding.ShardID) {
 	h.tb.Helper()
 	first := h.all[0]
@@ -337,8 +337,8 @@ func TestManyGroupsGrowConcurrently(t *testing.T) {
 }
 
 // cut waits until the logs of the groups are truncated: writes to other shards
-// fill memtables until there are tables. The last entries of a group may be in
-// the same batch as the first of these writes, and then need more of them.
+// fill memtables until there are tables. If the last entries of a group are in
+// the same batch as the first of these writes, more writes are needed.
 func (n *host) cut(shards ...sharding.ShardID) {
 	n.h.tb.Helper()
 	isCut := func(s sharding.ShardID) bool {

@@ -48,7 +48,7 @@ func TestRemoveAndCreateAgain(t *testing.T) {
 			n.crash()
 			n.restart()
 		}
-		w.create(s, 20) // in the same log
+		w.create(s, 20) // another group in the same log
 		l.write(s, 10, 100)
 		l.settle(n)
 		l.verify(n)
@@ -125,8 +125,8 @@ func TestPowerCutsAroundRemovals(t *testing.T) {
 	}
 }
 
-// TestDropDuringBatches checks that rows that a batch taken before
-// the drop writes after it are deleted, too.
+// TestDropDuringBatches: a batch is taken before the drop and written after it.
+// The rows that it writes must be deleted, too.
 func TestDropDuringBatches(t *testing.T) {
 	w, l := newCluster(t, 5)
 	n := w.nodes[0]
@@ -135,7 +135,7 @@ func TestDropDuringBatches(t *testing.T) {
 	n.lazy = true
 	l.write(1, 10, 100)
 	b := n.machine.TakeBatch()
-	l.write(1, 10, 100) // applied, but in no batch
+	l.write(1, 10, 100) // entries that are applied, but in no batch
 	if err := remove(n, 1, 10); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func behind(t *testing.T, seed uint64, room *int64) (w *world, l *load, leader, 
 	return w, l, leader, follower
 }
 
-// with returns the files of snapshots on a node's disk that have the suffix.
+// with returns the snapshot files on a node's disk that have the given suffix.
 func (n *node) with(suffix string) []string {
 	n.w.t.Helper()
 	names, err := n.fs.List("snapshots")
@@ -62,7 +62,8 @@ func (w *world) partial(follower *node) {
 	w.until("part of a snapshot", func() bool { return w.refused > 0 && len(follower.with(".partial")) == 1 })
 }
 
-// arrives runs steps until the followers have caught up, and checks the result.
+// arrives runs steps until the followers have caught up, and checks their
+// state.
 func (l *load) arrives(followers ...*node) {
 	l.w.t.Helper()
 	l.agree(1, 0, 1, 2)
@@ -104,7 +105,7 @@ func TestSnapshotResumesAfterInterruption(t *testing.T) {
 			follower.fs.Kill()
 			follower.restart()
 		}
-		l.write(1, 20, 1000) // the snapshot stays the same
+		l.write(1, 20, 1000) // the snapshot to be sent stays the same
 		w.until("the snapshot", func() bool { return w.sent == 1 })
 		stats := leader.driver.Core().Stats()
 		if stats.SnapshotsResumed != 3 || float64(w.bytes) > 1.3*float64(info.Size) || w.bytes < info.Size {
@@ -116,9 +117,9 @@ func TestSnapshotResumesAfterInterruption(t *testing.T) {
 	}
 }
 
-// TestSnapshotRestartsIfNotResumable checks that if the first snapshot cannot be
-// resumed, for example because its sender restarted, a different one is sent
-// from its beginning and contains nothing of the first.
+// TestSnapshotRestartsIfNotResumable checks that if the first snapshot cannot
+// be resumed, for example because its sender restarted, a different one is sent
+// from its beginning, and that the result contains nothing of the first.
 func TestSnapshotRestartsIfNotResumable(t *testing.T) {
 	reasons := []string{"sender restarted", "outrun", "members changed", "file is damaged", "part is damaged"}
 	if testing.Short() {
@@ -255,7 +256,8 @@ type total int64
 
 func (t *total) Write(p []byte) (int, error) { *t += total(len(p)); return len(p), nil }
 
-// TestLoopResumesSnapshot checks the same with all goroutines.
+// TestLoopResumesSnapshot is like TestSnapshotResumesAfterInterruption, with
+// all goroutines of the loop.
 func TestLoopResumesSnapshot(t *testing.T) {
 	h := newHosts(t, 3, 1<<20)
 	first := h.all[0]

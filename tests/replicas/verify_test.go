@@ -41,9 +41,9 @@ func problems(t *testing.T, n *node) []store.DamageError {
 	return append(r.Problems, eventlog.VerifyGenerations(r, generations, cuts)...)
 }
 
-// TestVerifyAcceptsGenerations checks that a snapshot that is not installed yet
-// and one that is are both valid, and that a generation without its file or
-// without an applied index is reported.
+// TestVerifyAcceptsGenerations checks that a snapshot is valid both before and
+// after it is installed, and that a generation without its file or without an
+// applied index is reported.
 func TestVerifyAcceptsGenerations(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		w, l, n := lagging(t, 50, 1, 40)

@@ -26,8 +26,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// every is the step between two places where tests cut the power, because each
-// place costs a start of the store.
+// every is the number of disk operations between two power cuts that tests try.
+// It is greater than 1 because each power cut costs a start of the store.
 var every = flag.Int("every", 25, "cut the power at every n-th operation of the disk; 1 takes a minute")
 
 // world is several nodes with the real driver, log, state machine and store,
@@ -41,7 +41,7 @@ type world struct {
 	cut   map[[2]int]bool
 	// shipping are the snapshots in flight.
 	shipping []shipment
-	// sent counts accepted snapshots, and refused the others.
+	// sent counts the accepted snapshots, and refused the rejected ones.
 	sent, refused int
 	// hold keeps snapshots from arriving.
 	hold bool
@@ -70,7 +70,7 @@ type node struct {
 	id      int
 	fs      *disktest.Crashable
 	base    string
-	starts  int // of the process; names the store's directory
+	starts  int // number of starts of the process; it names the store's directory
 	up      bool
 	lazy    bool // its machine writes no batches
 	idle    bool // its machine does no background work
@@ -91,7 +91,7 @@ type sentFrame struct {
 }
 
 func newWorld(t *testing.T, nodes int, seed uint64) *world {
-	cryptotest.SetGlobalRandom(t, seed) // raft draws its election timeouts from it
+	cryptotest.SetGlobalRandom(t, seed) // raft draws its election timeouts from this generator
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 99)), cut: map[[2]int]bool{}}
 	for i := range nodes {
 		w.nodes = append(w.nodes, &node{w: w, id: i, base: filepath.Join(t.TempDir(), fmt.Sprint("n", i)), fs: disktest.NewCrashable(rand.New(rand.NewPCG(seed, uint64(i))))})
@@ -419,7 +419,7 @@ func (w *world) until(what string, ok func() bool) {
 			w.t.Fatalf("did not happen: %s", what)
 		}
 		if i > 2000 && i%1000 == 0 {
-			time.Sleep(time.Millisecond) // for the store's own goroutines
+			time.Sleep(time.Millisecond) // gives the store's own goroutines time
 		}
 		w.step()
 	}
@@ -483,8 +483,8 @@ func (w *world) change(s sharding.ShardID, c raftgroup.Change, done func(raftgro
 	})
 }
 
-// files returns the snapshot files on a node's disk. The listing itself may
-// meet the power cut.
+// files returns the snapshot files on a node's disk. The power may fail during
+// the listing itself.
 func (n *node) files() []string {
 	names, err := n.fs.List("snapshots")
 	if errors.Is(err, disktest.ErrPowerCut) {

@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestArchiveKeepsSignersAndPrincipals checks that a cluster restored from an archive
-// knows who signed its modules and who made the commands of its events. If it
-// has an admin, its own roles decide what callers may do.
+// TestArchiveKeepsSignersAndPrincipals checks that a cluster restored from an
+// archive has the signatures of its modules and the principals of its events.
+// If the cluster has an admin, its own roles apply, not those of the archive.
 func TestArchiveKeepsSignersAndPrincipals(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "bo")
 	dir := t.TempDir()

@@ -83,8 +83,8 @@ func TestNodeStartsWithClusterTokens(t *testing.T) {
 }
 
 // TestCallersAreRejectedBeforeFirstAdmin checks that nodes that require
-// credentials let nobody do anything until there is an admin, unless they are
-// configured to.
+// credentials reject all calls until there is an admin, unless they are
+// configured to accept them.
 func TestCallersAreRejectedBeforeFirstAdmin(t *testing.T) {
 	token, file := tokens(t, "ann")
 	first, bootstrap := tokens(t, "first")

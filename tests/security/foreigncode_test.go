@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// shown adds a token to calls, including unary ones.
+// shown is a transport that adds a token to every call.
 type shown string
 
 // RoundTrip implements http.RoundTripper.
@@ -41,9 +41,10 @@ func refusalOf(err error) string {
 	return ""
 }
 
-// TestForeignModuleIsNotRunOnEntities checks that the module of a caller who does
-// not own a type is not run on its entities, nor on those of another type in
-// the same rollout, because its results would reveal their data.
+// TestForeignModuleIsNotRunOnEntities checks that the module of a caller who
+// does not own a type is not run on the type's entities, nor on entities of
+// another type in the same rollout, because the results would reveal their
+// data.
 func TestForeignModuleIsNotRunOnEntities(t *testing.T) {
 	t.Parallel()
 	token, file := tokens(t, "root", "ann", "bo")
@@ -72,7 +73,7 @@ func TestForeignModuleIsNotRunOnEntities(t *testing.T) {
 		_, err := root.Send(ctx, client.Command{EntityType: name, EntityID: "e", Name: "do"})
 		must(err)
 	}
-	// Its manifest does not list the stored events.
+	// The manifest of this module does not list the stored events.
 	unfit := guest.Module{Manifest: `{"abi":1,"name":"m","version":"2","entityTypes":[
 		{"name":"one","kind":"event-sourced","encoding":"bytes","events":[{"type":"else"}]},{"name":"two","kind":"event-sourced","encoding":"bytes","events":[{"type":"else"}]}]}`}.Build()
 	up, err := as("bo").Upload(ctx, unfit, false)

@@ -51,9 +51,9 @@ func code(err error) string {
 	return ""
 }
 
-// TestGuestGetsAuthenticatedCaller checks that a handler receives the authenticated
-// caller and can decide by it, whichever nodes receive and execute the call. A
-// client cannot set the caller by a header.
+// TestGuestGetsAuthenticatedCaller checks that a handler receives the
+// authenticated caller and can base its decision on the caller, whichever nodes
+// receive and execute the call. A client cannot set the caller by a header.
 func TestGuestGetsAuthenticatedCaller(t *testing.T) {
 	token, file := tokens(t, "ann", "bo")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["ann"], Flags: []string{"--auth", "allow", "--token-file", file, "--admin", "full"}})
@@ -103,8 +103,7 @@ func sameJSON(a, b string) bool {
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// made returns who made the commands of an entity's events, as a node reports
-// it.
+// made returns the principals of an entity's events, as a node reports them.
 func (a at) made(id string) (string, error) {
 	events, err := a.ReadEvents(a.ctx, connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "deed", EntityId: id}))
 	if err != nil {

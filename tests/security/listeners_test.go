@@ -102,7 +102,7 @@ func TestEachListenerHasItsProcedures(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	calls := &http.Client{Transport: transport}
 	cluster, other := clusterOf(t, node), two.Node(1-two.Place(node.ID())).ID()
-	two.Kill(two.Place(other)) // its links would interfere
+	two.Kill(two.Place(other)) // the other node's links would interfere
 	want := map[string]rule{}
 	for p, r := range table {
 		want[p] = r
@@ -208,17 +208,17 @@ func TestClientListenerClosesGossip(t *testing.T) {
 	if _, err := refused.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("gossip on the listener for clients: %v", err)
 	}
-	// It was dialed later, and is closed already.
+	// This connection was opened later, and must already be closed.
 	spoken.SetReadDeadline(time.Now().Add(time.Millisecond))
 	if _, err := spoken.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("gossip on the listener for other nodes: %v", err)
 	}
 }
 
-// TestClientsDoNotLockOutNodes checks that while clients hold every connection that
-// they can have, and others on the same listener request calls for nodes, a
-// node can join through the listener for nodes, and health probes on the
-// listener for clients are answered.
+// TestClientsDoNotLockOutNodes: clients hold as many connections as they can
+// get, and send calls for nodes to the listener for clients. Meanwhile a node
+// must be able to join through the listener for nodes, and health probes on the
+// listener for clients must be answered.
 func TestClientsDoNotLockOutNodes(t *testing.T) {
 	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
 	c.Start()
@@ -297,13 +297,14 @@ func (f *flood) occupy(n int) (full bool) {
 	if conn == nil {
 		return false
 	}
-	// An accepted request is not answered before its body has arrived.
+	// If the request is accepted, the node does not answer before the body has
+	// arrived.
 	conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	_, err := conn.Read(make([]byte, 1))
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// knock requests a call for nodes on more connections than the node has in
+// knock sends a call for nodes on more connections than the node has in
 // reserve, waits for the answers, and keeps the connections open.
 func (f *flood) knock() {
 	for i := range 9 {
@@ -337,8 +338,8 @@ func joined(t *testing.T, n *testkit.Node, members int) {
 	})
 }
 
-// TestSeedsMayBeAddressesForClients checks that a seed may be a node's address
-// for clients: the node then returns its address for nodes.
+// TestSeedsMayBeAddressesForClients checks that a seed may be the address that
+// a node has for clients. The node then returns its address for nodes.
 func TestSeedsMayBeAddressesForClients(t *testing.T) {
 	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
 	c.Start()

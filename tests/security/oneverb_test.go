@@ -17,15 +17,15 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// oneVerbEach checks, on each node of a cluster with the counter, callers that
-// have one verb for it: what the verb permits works in all shards, whichever
-// node leads them, and all other verbs are denied. An invalid payload gets the
-// same error from every node.
+// oneVerbEach checks, on each node of a cluster, callers that have one verb for
+// the type counter. Calls that the verb permits must succeed in all shards,
+// whichever node leads them, and calls that need any other verb must be denied.
+// Every node must return the same error for an invalid payload.
 func oneVerbEach(t *testing.T, c *testkit.Cluster, root *client.Client, token map[string]string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*testkit.Patience)
 	defer cancel()
-	const entities = 12 // some in each shard
+	const entities = 12 // several entities in each shard
 	for i := range entities {
 		if _, err := root.Send(ctx, client.Command{EntityType: "counter", EntityID: fmt.Sprint("verb/", i), Name: "add", Data: []byte(`{"amount":1}`)}); err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func oneVerbEach(t *testing.T, c *testkit.Cluster, root *client.Client, token ma
 			return err
 		}
 		push := func(name string) error {
-			other := append(append([]byte{}, wasm...), 0, 2, 1, byte('a'+i)) // a custom section
+			other := append(append([]byte{}, wasm...), 0, 2, 1, byte('a'+i)) // add a custom section
 			_, err := node.Client(client.Options{Token: token[name], Timeout: testkit.Patience, GivenOnly: true}).Upload(ctx, other, true)
 			return err
 		}

@@ -40,9 +40,9 @@ func refusedFor(t *testing.T, what, reason string, err error) {
 	}
 }
 
-// TestTeamsDeployOnlyTheirTypes checks that each team can deploy its own types and
-// not those of the other team, through any node, also after all nodes were
-// restarted.
+// TestTeamsDeployOnlyTheirTypes checks that each team can deploy its own types
+// but not the types of the other team, through any node, also after all nodes
+// were restarted.
 func TestTeamsDeployOnlyTheirTypes(t *testing.T) {
 	t.Parallel()
 	token, file := tokens(t, "root", "ann", "bo")
@@ -63,7 +63,7 @@ func TestTeamsDeployOnlyTheirTypes(t *testing.T) {
 		return up.Digest, err
 	}
 	root := as(0, "root")
-	_, err := push(0, "bo", serving("1", "old")) // while there is no admin
+	_, err := push(0, "bo", serving("1", "old")) // allowed, because there is no admin yet
 	must(err)
 	bind(t, root, "token:root", "admin")
 	bind(t, root, "token:ann", "deployer", "operator")
@@ -111,14 +111,14 @@ func TestTeamsDeployOnlyTheirTypes(t *testing.T) {
 				must(err)
 			}
 		}
-		_, err := as(2, "root").Activate(ctx, "a-order", teams[0].first) // an admin may
+		_, err := as(2, "root").Activate(ctx, "a-order", teams[0].first) // an admin may activate it
 		must(err)
 		_, err = as(2, "ann").Activate(ctx, "a-order", teams[0].second)
 		must(err)
 	}
 	look()
 
-	// A type without an owner belongs to the next caller who deploys it. After
+	// The next caller who deploys a type without an owner becomes its owner. After
 	// an admin gives it to a group, only the group can deploy it.
 	_, err = push(1, "ann", serving("2", "old"))
 	must(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// headers adds headers to each call.
+// headers is a transport that adds headers to each call.
 type headers struct {
 	set  map[string]string
 	next http.RoundTripper
@@ -79,7 +79,7 @@ func (a at) everything(id string) map[string]error {
 		for events.Receive() {
 		}
 		err = errors.Join(events.Err())
-		_ = events.Close() // already ended
+		_ = events.Close() // the stream has already ended
 	}
 	out["ReadEvents"] = err
 	_, out["ReadRecords"] = a.ReadRecords(a.ctx, connect.NewRequest(&entityv1.ReadRecordsRequest{EntityType: "counter", EntityId: id}))
@@ -129,10 +129,10 @@ func roleOf(err error, verb string) bool {
 	return role(err) == verb+" counter" || role(err) == verb+" "
 }
 
-// TestExecutingNodeChecksRolesAgain uses three nodes, one of which
-// authenticates callers but does not check roles, and one of which does
-// neither. The leader of a shard must reject forbidden calls that they forward,
-// and a client cannot name itself in a header.
+// TestExecutingNodeChecksRolesAgain uses three nodes. One of them authenticates
+// callers but does not check roles, and another one does neither. The leader of
+// a shard must reject forbidden calls that these nodes forward, and a client
+// must not be able to set its identity by a header.
 func TestExecutingNodeChecksRolesAgain(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "bo")
 	asks := []string{"--auth", "required", "--token-file", file, "--admin", "full"}
@@ -151,8 +151,8 @@ func TestExecutingNodeChecksRolesAgain(t *testing.T) {
 	bind(t, root, "token:ann", "clerk")
 	call := calls(t, ctx)
 	sees, decidesNot, asksNot := c.Node(0), c.Node(1), c.Node(2)
-	// One entity of ann's for each leader. If leaders change later, a call may
-	// only be executed by a node other than the intended one.
+	// Ann has one entity for each leader. If leaders change later, a call may be
+	// executed by a different node than intended, which does no harm.
 	led := map[string]string{}
 	for i := 0; len(led) < 3 && i < 200; i++ {
 		id := fmt.Sprintf("ann/%d", i)

@@ -65,8 +65,8 @@ func (l *limited) calls(ip string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// over reports whether an error rejects a call because of a quota and says when
-// to retry.
+// over reports whether an error rejects a call because of the quota. It fails
+// the test unless the error says when to retry.
 func over(t *testing.T, err error, quota string) bool {
 	t.Helper()
 	refused, ok := errors.AsType[*connect.Error](err)
@@ -88,9 +88,9 @@ func (l *limited) refusals(quota, role string) float64 {
 	return l.Metrics()[fmt.Sprintf(`hostd_quota_refusals_total{quota=%q,role=%q}`, quota, role)]
 }
 
-// TestStreamQuotaPerCaller checks that a caller may have as many open streams as
-// its role permits, and another one when one has ended. Other callers have
-// quotas of their own.
+// TestStreamQuotaPerCaller checks that a caller may have as many open streams
+// as its role permits, and may open another stream when one has ended. Other
+// callers have separate quotas.
 func TestStreamQuotaPerCaller(t *testing.T) {
 	l := limit(t, map[string]*clusterv1.RoleQuotas{"narrow": {Streams: 2}, "other": {Streams: 1}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -143,8 +143,8 @@ func TestStreamQuotaPerCaller(t *testing.T) {
 }
 
 // TestUploadQuotaPerCaller checks that a caller may make one upload at a time
-// unless its role permits more, whatever addresses it uses. With two permitted
-// and two in progress, a third is rejected.
+// unless its role permits more, regardless of the addresses that it uses. If
+// two uploads are permitted and two are in progress, a third is rejected.
 func TestUploadQuotaPerCaller(t *testing.T) {
 	l := limit(t, map[string]*clusterv1.RoleQuotas{"standard": {Streams: 64}, "two": {Uploads: 2}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -159,10 +159,10 @@ func TestUploadQuotaPerCaller(t *testing.T) {
 		_, err := modules(who, ip).Upload(ctx, connect.NewRequest(&modulev1.UploadRequest{Wasm: wasm}))
 		return err
 	}
-	// begin starts an upload that continues until end is called, and waits
-	// until one more upload is rejected. If that one started first, it was
-	// accepted and the upload itself may be rejected; then begin starts
-	// another.
+	// begin starts an upload that continues until end is called, and waits until
+	// one more upload is rejected. If the additional upload started first, it was
+	// accepted, and the first upload may have been rejected. begin then starts
+	// another one.
 	begin := func(who, ip, more string) (end func()) {
 		var begun []*connect.ClientStreamForClient[modulev1.UploadStreamRequest, modulev1.UploadStreamResponse]
 		l.Until("one more upload is refused", func() error {
@@ -221,9 +221,9 @@ func authorization(token string) connect.Interceptor {
 	})
 }
 
-// TestRateQuotaPerCaller checks that what exceeds a caller's rate per second is
-// rejected, each command of a stream individually, and that nothing of it is
-// written. Compile time is limited per minute.
+// TestRateQuotaPerCaller checks that calls that exceed a caller's rate per
+// second are rejected, each command of a stream individually, and that rejected
+// calls write nothing. Compile time is limited per minute.
 func TestRateQuotaPerCaller(t *testing.T) {
 	l := limit(t, map[string]*clusterv1.RoleQuotas{
 		"commands-per-second": {CommandsPerSecond: 1}, "fuel-per-second": {FuelPerSecond: 1}, "bytes-per-second": {BytesPerSecond: 1},

@@ -45,7 +45,7 @@ func tokens(t *testing.T, names ...string) (token map[string]string, file string
 	return token, file
 }
 
-// streaming are the streaming procedures.
+// streaming lists the streaming procedures.
 var streaming = []string{"SendStream", "ReadEvents", "Subscribe", "UploadStream", "Download", "Verify", "WatchCluster", "WatchShards", "WatchStats", "WatchSettings", "TailLogs", "ProfileNode", "ProfileGuests", "Export", "Import"}
 
 // asked makes a call with an empty message and returns the status and the error
@@ -94,7 +94,7 @@ func asked(t *testing.T, calls *http.Client, url, procedure, token string) (stat
 		t.Fatalf("%s: %v", procedure, err)
 	}
 	if head[0]&2 == 0 {
-		return res.StatusCode, "" // a message, not the end of the stream
+		return res.StatusCode, "" // the flags of a message, not of the end of the stream
 	}
 	text := make([]byte, binary.BigEndian.Uint32(head[1:]))
 	if _, err := io.ReadFull(res.Body, text); err != nil || json.Unmarshal(text, &answer) != nil {
@@ -262,9 +262,9 @@ func TestRolesApplyOnEveryNode(t *testing.T) {
 	}
 }
 
-// TestNodeWithoutAuthenticationRestoresAdmin checks that if nobody can be admin any
-// more, an operator can start a node without authentication and assign the
-// role.
+// TestNodeWithoutAuthenticationRestoresAdmin checks that if no caller can be
+// admin any more, an operator can start a node without authentication and
+// assign the role.
 func TestNodeWithoutAuthenticationRestoresAdmin(t *testing.T) {
 	token, file := tokens(t, "lost", "found")
 	asks := []string{"--auth", "required", "--token-file", file, "--admin", "full"}

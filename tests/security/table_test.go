@@ -12,7 +12,7 @@ const (
 type credential string
 
 const (
-	anonymous credential = "anonymous" // none
+	anonymous credential = "anonymous" // no credential
 	// hello is the ID of a node in the headers of calls between nodes, which
 	// anybody can claim. The node of hello has not joined the cluster; the node
 	// of member has.
@@ -30,7 +30,7 @@ type access string
 
 const (
 	reached access = "reached" // the procedure itself checks the request
-	refused access = "refused" // this caller is rejected, whatever it requests
+	refused access = "refused" // the caller is rejected, whichever procedure it calls
 	absent  access = "absent"  // there is no such procedure: 404
 )
 
@@ -43,13 +43,14 @@ func all(a access) map[credential]access {
 }
 
 var (
-	// forClients: clients may call it, and no node does.
+	// forClients is for procedures that clients may call, and that no node calls.
 	forClients = rule{clients: all(reached), peers: all(absent)}
-	// betweenNodes: only members may call it.
+	// betweenNodes is for procedures that only members may call.
 	betweenNodes = rule{clients: all(absent), peers: {anonymous: refused, hello: refused, member: reached}}
-	// ofAnyNode: nodes that have not joined may call it, too.
+	// ofAnyNode is for procedures that nodes that have not joined may call, too.
 	ofAnyNode = rule{clients: all(absent), peers: {anonymous: refused, hello: reached, member: reached}}
-	// ofNoNode: the procedure does not exist, which only members learn.
+	// ofNoNode is for procedures that do not exist, which only members can find
+	// out.
 	ofNoNode = rule{clients: all(absent), peers: {anonymous: refused, hello: refused, member: absent}}
 )
 
@@ -169,7 +170,8 @@ var table = map[string]rule{
 	"/hostd.peer.v1.TransferService/ImportChunk": betweenNodes,
 }
 
-// hopped are the services that nodes call for their clients, below hopPath.
+// hopped lists the services that nodes call on behalf of their clients, below
+// hopPath.
 var hopped = []string{"hostd.entity.v1.EntityService", "hostd.workflow.v1.WorkflowService", "hostd.cluster.v1.ClusterService"}
 
 const hopPath = "/hostd.hop"

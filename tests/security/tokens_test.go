@@ -16,8 +16,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestClusterTokensApplyOnEveryNode checks that a token created through
-// one node is accepted by all nodes, also by one that starts later. When it is
+// TestClusterTokensApplyOnEveryNode checks that all nodes accept a token that
+// was created through one node, including a node that starts later. When it is
 // removed through one node, its streams end on all nodes.
 func TestClusterTokensApplyOnEveryNode(t *testing.T) {
 	token, file := tokens(t, "root")
@@ -80,8 +80,8 @@ func TestClusterTokensApplyOnEveryNode(t *testing.T) {
 	}
 }
 
-// still is the error of a token that should be rejected: err is the result of a
-// call with it, nil if the token is still accepted.
+// still is the error for a token that should be rejected. err is the result of
+// a call with the token, or nil if the token is still accepted.
 type still struct{ err error }
 
 func (s *still) Error() string {

@@ -10,20 +10,20 @@ import (
 // Time bounds of a cluster without faults, in steps. A tick has 4 steps and a
 // link at most 3.
 const (
-	// dozes: all groups without work are asleep.
+	// dozes is the time within which all groups without work fall asleep.
 	dozes = 60 * 4
-	// answers: a command to a sleeping group is answered.
+	// answers is the time within which a command to a sleeping group is answered.
 	answers = 12 * 4
-	// failsOver: after a node died while all groups were asleep, every shard
-	// accepts a command on another node. The node is suspected after
-	// 7 ticks, and the elections follow.
+	// failsOver is the time within which every shard accepts a command on another
+	// node after a node died while all groups were asleep. The node is suspected
+	// after 7 ticks, and the elections follow.
 	failsOver = 25 * 4
-	// standsOver is failsOver for a node whose loop is stuck while its links
-	// work, which is noticed later.
+	// standsOver is like failsOver, for a node whose loop is stuck while its links
+	// work. Other nodes notice that later.
 	standsOver = failsOver + 8*4
-	// returns: a restarted node is back and all replicas have caught up. The
-	// node may have to apply its logs again, for which it gets a step per entry
-	// in addition.
+	// returns is the time within which a restarted node is back and all replicas
+	// have caught up. The node may have to apply its logs again, for which it gets
+	// one additional step per entry.
 	returns = 40 * 4
 )
 
@@ -33,9 +33,9 @@ const (
 func (w *World) calm() {
 	w.note("calm")
 	if w.meta != nil {
-		w.meta.still = true // so that the coordinator replaces no node now
+		w.meta.still = true // from now on, the coordinator replaces no node
 	}
-	w.doze("after the faults", quiet) // learners may have much to fetch
+	w.doze("after the faults", quiet) // learners may have to fetch many entries
 	w.ask("asleep", answers)
 	w.doze("after commands", dozes)
 	n := w.spare()
@@ -51,7 +51,7 @@ func (w *World) calm() {
 	w.doze("with the node back", dozes)
 	w.oversleep()
 	w.standStill()
-	// A process that restarts before the other nodes suspect it.
+	// Now a process restarts before the other nodes suspect it.
 	if n = w.spare(); n == nil || w.first != nil {
 		return
 	}
@@ -64,8 +64,8 @@ func (w *World) calm() {
 
 // oversleep pauses and isolates a process while its groups are asleep, until
 // other nodes lead the shards that it led. Then the process continues, with its
-// clock where it stopped, and receives reads. It must find out that it no
-// longer leads before it answers.
+// clock at the time at which it stopped, and receives reads. It must find out
+// that it no longer leads before it answers them.
 func (w *World) oversleep() {
 	n := w.spare()
 	if n == nil || w.first != nil {

@@ -12,8 +12,9 @@ func (w *World) shardOf(entity string) sharding.ShardID {
 	return w.shards[int(entity[1]-'0')%len(w.shards)]
 }
 
-// quiet is the number of steps after the end of all faults within which the
-// cluster must recover: several elections of 10 to 20 ticks, of 4 steps each.
+// quiet is the number of steps within which the cluster must recover after all
+// faults have ended. It allows for several elections of 10 to 20 ticks of 4
+// steps each.
 const quiet = 4000
 
 // heal ends all faults and waits until every operation is finished, every shard
@@ -37,7 +38,7 @@ func (w *World) heal() {
 	for deadline := w.step + quiet; w.step < deadline && w.first == nil; w.step++ {
 		for _, n := range w.nodes {
 			if !n.up {
-				n.restart() // the process noticed only now that its power had failed
+				n.restart() // the process has only now noticed that its power failed
 			}
 		}
 		w.pass()

@@ -14,7 +14,7 @@ const (
 	done outcome = iota
 	// refused: this call had no effect and will never have one.
 	refused
-	// unknown: it may have had an effect, or may still have one.
+	// unknown: this call may have had an effect, or may still have one.
 	unknown
 )
 
@@ -27,8 +27,8 @@ type call struct {
 	serves  uint64 // revision of activations under which it ran
 	sends   []journal.MessageOp
 	timers  timerOps
-	timer   *journal.Timer // timer that caused it
-	// For a message that is delivered or rejected.
+	timer   *journal.Timer // timer that caused the call
+	// send is set for a message that is delivered or rejected.
 	send     *delivery
 	rejected bool
 	// key identifies the call among the calls in flight on its executor. For a
@@ -54,13 +54,13 @@ type operation struct {
 	sends   []journal.MessageOp
 	timers  timerOps
 	read    bool
-	again   bool // resends a command that was acknowledged before
+	again   bool // the operation resends a command that was acknowledged before
 	must    bool // retry until it succeeds
 	// floor is the highest sequence that any client knew when the operation was
 	// first called. A linearizable command must get a higher sequence; a read
 	// must return at least this sequence.
 	floor journal.Sequence
-	// maybe reports whether an attempt has an unknown outcome.
+	// maybe is set if an attempt has an unknown outcome.
 	maybe bool
 }
 
@@ -75,15 +75,15 @@ type client struct {
 	op    *operation
 	call  *call
 	since int // step of the call
-	// patience is how many steps it waits for an answer. wander is the
+	// patience is how many steps the client waits for an answer. wander is the
 	// percentage of operations for which it moves to a random node.
 	patience, wander int
 	pause            int // no call before this step
-	// wise: it calls the current leader if there is one.
+	// wise means that the client calls the current leader if there is one.
 	wise bool
 }
 
-// history is what the clients know about an entity.
+// history is the clients' knowledge about an entity.
 type history struct {
 	known  journal.Sequence
 	acked  map[journal.CommandID]journal.Sequence
@@ -125,7 +125,7 @@ func (w *World) resting() bool {
 func (c *client) choose() *operation {
 	r := c.w.rng
 	names := sorted(c.w.entity)
-	name := names[r.IntN(1+r.IntN(len(names)))] // the first ones are hot
+	name := names[r.IntN(1+r.IntN(len(names)))] // the first entities are called most
 	h := c.w.entity[name]
 	op := &operation{entity: name, floor: h.known}
 	switch k := r.IntN(10); {
@@ -198,8 +198,8 @@ func (c *client) settle(o outcome, h head) {
 	}
 }
 
-// answered compares an answer with what was known when the operation was first
-// called.
+// answered compares an answer with the history that was known when the
+// operation was first called.
 func (w *World) answered(op *operation, h head) {
 	e := w.entity[op.entity]
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// The timers of an executor, and its snapshots of entities, which may compact
-// an entity's history. Time is counted in steps.
+// This file has the timers of an executor, and its snapshots of entities, which
+// may compact an entity's history. Time is counted in steps.
 
 // timerName identifies a timer.
 type timerName struct {
@@ -117,7 +117,7 @@ func (s *state) judgeSnapshot(body []byte) error {
 	return nil
 }
 
-// ringer returns the timer that caused a record, if any.
+// ringer returns the timer that caused a record, if there is one.
 func ringer(r *journal.Record) (t journal.TimerSource, ok bool, err error) {
 	data := r.Section(journal.SectionSource)
 	if data == nil || data[0] != journal.SourceTimer {
@@ -127,8 +127,8 @@ func ringer(r *journal.Record) (t journal.TimerSource, ok bool, err error) {
 	return t, true, err
 }
 
-// rings removes a timer from the ledger if the record says that it fired, and
-// fails the run if that was before it was due.
+// rings removes a timer from the ledger if the record says that the timer
+// fired. It fails the run if the timer fired before it was due.
 func (l *ledger) rings(a *account, r *journal.Record) {
 	if t, ok, _ := ringer(r); ok {
 		if r.RecordedAt < t.Due {
@@ -152,8 +152,9 @@ func (l *ledger) rings(a *account, r *journal.Record) {
 	}
 }
 
-// verifyHistory reads the history of an entity from a replica. It must be a
-// suffix of the common history, and begin at the same event on all replicas.
+// verifyHistory reads the history of an entity from a replica. The history must
+// be a suffix of the common history, and must begin at the same event on all
+// replicas.
 func (m *messages) verifyHistory(machine *eventlog.Machine, s sharding.ShardID, name string, e *entity) {
 	w := m.w
 	last, after := journal.Sequence(0), journal.Hash{}

@@ -8,10 +8,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// The messages of an executor, by the same rules as the product: it runs a
-// message only in its turn, rejects a message if its entity would, and
-// acknowledges messages that have arrived. Sometimes it ignores the turn on
-// purpose, which the state machine has to detect.
+// This file has the messages of an executor. It follows the same rules as the
+// product: it runs a message only if it is the next one of its channel, rejects
+// a message if the entity would reject it, and acknowledges messages that have
+// arrived. Sometimes it ignores the order on purpose, which the state machine
+// has to detect.
 
 // delivery is a message at the executor of its destination.
 type delivery struct {
@@ -101,13 +102,13 @@ func (l *simExecutor) receive(d *delivery) {
 	}
 }
 
-// keyOf returns the key of a delivery among the calls in flight.
+// keyOf returns the key that identifies a delivery among the calls in flight.
 func keyOf(d *delivery) journal.CommandID {
 	return request.SendCommand(d.Source, d.Number) + journal.CommandID("@"+d.to.ID)
 }
 
-// carryOut makes the record of a message. Once it is proposed, the receipt of
-// its route is then.
+// carryOut makes the record of a message. Once the record is proposed, the
+// receipt of the message's route is set to then.
 func (l *simExecutor) carryOut(d *delivery, k route, then receipt) {
 	m := l.n.w.messages
 	c := &call{entity: d.to.ID, id: request.SendCommand(d.Source, d.Number), key: keyOf(d), send: d, serves: l.n.serves, payload: make([]byte, 8)}
@@ -166,7 +167,8 @@ func (l *simExecutor) deadLettersFull() bool {
 	return int(l.n.machine.product.machine.MessageTotals(l.shard).DeadLetters) >= l.n.w.messages.deadLetters
 }
 
-// refuse rejects a message by consuming its number, without calling its entity.
+// refuse rejects a message: it consumes the message's number without calling
+// the entity.
 func (l *simExecutor) refuse(d *delivery) {
 	number, err := l.n.machine.product.machine.Received(l.shard, d.to, d.Source)
 	switch {
@@ -183,7 +185,7 @@ func (l *simExecutor) refuse(d *delivery) {
 		d.finish(request.ErrDeadLettersFull)
 		return
 	}
-	l.propose() // the records before it, in order
+	l.propose() // first propose the records before it, to keep the order
 	step := journal.OutboxOp{
 		Kind: journal.OutboxRefused, Source: d.source(), Type: []byte(d.to.Type), Entity: []byte(d.to.ID), At: int64(l.n.w.step),
 		Command: []byte(d.command), OnReject: []byte(d.OnReject), Code: []byte(d.Refuse.Code), Message: []byte(d.Refuse.Message), Token: []byte(d.Token),
@@ -197,7 +199,7 @@ func (l *simExecutor) refuse(d *delivery) {
 	l.proposeSteps(&posting{finish: d.finish, forget: route{d.Source, d.to}}, step)
 }
 
-// maxSteps bounds the outbox operations of one entry, so that they fit.
+// maxSteps limits the outbox operations of one entry, so that they fit into it.
 const maxSteps = 40
 
 // acknowledge ends messages that have arrived or never will.
@@ -248,7 +250,7 @@ func (l *simExecutor) proposeSteps(p *posting, steps ...journal.OutboxOp) {
 }
 
 // posted handles the result of a posting. It returns false if the proposal is
-// none.
+// not a posting.
 func (l *simExecutor) posted(number uint64, err error) bool {
 	p := l.proposed[number]
 	if p == nil {

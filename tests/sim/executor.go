@@ -22,21 +22,21 @@ type simExecutor struct {
 
 	term    sharding.Term
 	leading bool
-	started bool // the no-op of the term is applied
+	started bool // the no-op of the current term is applied
 	active  bool
 	// Commands run under revision bound of the activations, which is in the
 	// shard's log. If a newer revision was proposed, asking is that revision and
 	// asked the number of its proposal.
 	bound, asking uint64
 	asked         uint64
-	// broken: a proposal was dropped or rejected, so proposals based on it will
-	// be rejected.
+	// broken means that a proposal was dropped or rejected, so that proposals
+	// based on it will be rejected.
 	broken bool
 
 	heads    map[string]head
 	flight   map[journal.CommandID][]*call
 	pending  map[uint64][]journal.CommandID
-	batch    []*call // to be proposed in one entry
+	batch    []*call // calls to be proposed in one entry
 	size     int     // approximate bytes of the batch
 	number   uint64
 	inbox    map[route]receipt
@@ -273,8 +273,8 @@ func digest(bound uint64) (d journal.Digest) {
 	return d
 }
 
-// decision handles the apply result of an entry. The state machine has applied
-// the entry already.
+// decision handles the apply result of an entry, which the state machine has
+// already applied.
 func (l *simExecutor) decision(fence sharding.Term, number uint64, err error) {
 	if l.leading && fence == l.term && l.posted(number, err) {
 		return

@@ -151,7 +151,7 @@ func (w *World) changeMembers(s sharding.ShardID) {
 	case !caughtUp:
 		return
 	case len(status.Learners) > 0:
-		delete(w.joining, s) // from here on, every replica has the entries that a leader may truncate
+		delete(w.joining, s) // from now on, every replica has the entries that a leader may truncate
 		w.joined[s] = true
 		change.AddVoters = status.Learners
 	default:

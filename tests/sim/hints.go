@@ -3,17 +3,17 @@ package sim
 import "math/rand/v2"
 
 // hints report to nodes that the process of another node has ended. Hints about
-// a process that has ended are right. The others imitate a firewall that resets
-// and refuses connections. They use a random source of their own, so that a
+// a process that has ended are right. Wrong hints imitate a firewall that
+// resets and refuses connections. Hints use a separate random source, so that a
 // world without hints is unchanged.
 type hints struct {
-	often int // a wrong hint once in ten times this many steps; 0: no hints
+	often int // a wrong hint occurs once in ten times this many steps; 0 means no hints
 	rng   *rand.Rand
 
 	right, wrong int // number of hints given
 }
 
-// UseHints makes the world give hints.
+// UseHints enables hints.
 func (w *World) UseHints() {
 	r := rand.New(rand.NewPCG(w.Seed, 7))
 	w.hints = hints{often: []int{3, 20, 80}[r.IntN(3)], rng: r}

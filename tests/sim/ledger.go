@@ -13,18 +13,18 @@ import (
 // messages and timers. It judges each entry once, when the first node applies
 // it. The state machine of every node must come to the same result.
 //
-// It is the oracle for the invariants I11 and I12. Comparing the nodes with each
-// other is not enough, because a fault in the state machine is the same on all
-// of them. The ledger therefore knows nothing but the committed entries and the
+// It is the oracle for the invariants I11 and I12. Comparing the nodes with
+// each other is not enough, because a fault in the state machine is the same on
+// all of them. The ledger therefore uses only the committed entries and the
 // rules, and keeps its state in plain maps.
 //
 // A message gets its fate when an entry of its destination's shard consumes its
-// number, or when its source's shard gives it up. decide fails the run if a
+// number, or when its source's shard abandons it. decide fails the run if a
 // message that was never sent gets a fate, or if a message gets two. A message
 // is always sent before its fate is decided, although their entries are in
-// different shards: the dispatcher delivers only messages of entries that a node
-// has applied, and the ledger has judged these by then. Nodes that apply an
-// entry later, or again after a crash, get the stored result.
+// different shards: the dispatcher delivers only messages of entries that a
+// node has applied, and the ledger has judged these by then. Nodes that apply
+// an entry later, or again after a crash, get the stored result.
 type ledger struct {
 	w      *World
 	shards map[sharding.ShardID]*account
@@ -38,7 +38,7 @@ type account struct {
 	received    map[route]uint64
 	outbox      map[journal.ItemID]sendName
 	deadLetters map[journal.ItemID]sendName
-	timers      map[timerName]int64 // due times
+	timers      map[timerName]int64 // due times of the timers that are set
 	// asking counts, by entity, the messages in the outbox that are not
 	// answers.
 	asking map[sharding.EntityID]int
@@ -57,11 +57,11 @@ func (n sendName) String() string { return fmt.Sprintf("%s>%s>%d", n.from.ID, n.
 
 // fate is what happened to a message.
 type fate struct {
-	how     string // "" until it is decided
+	how     string // outcome; "" until it is decided
 	wants   bool   // the sender wants an answer
 	answer  bool   // the message is an answer
 	answers int    // number of answers that were sent
-	token   string // empty for none
+	token   string // token of the message; empty for none
 }
 
 func newLedger(w *World) *ledger {
@@ -77,8 +77,8 @@ func newLedger(w *World) *ledger {
 
 var errTurn = errors.New("a send is not the next of its source, or a timer is not set")
 
-// judge returns the apply result of an entry: the given error, or the error of
-// its messages and timers.
+// judge returns the apply result of an entry: the given error if it is not nil,
+// or otherwise the error of its messages and timers.
 func (l *ledger) judge(shard sharding.ShardID, c journal.Committed, kind journal.EntryKind, body []byte, records []journal.Record, err error) error {
 	a := l.shards[shard]
 	if int(c.Index) <= len(a.verdicts) {
@@ -92,14 +92,14 @@ func (l *ledger) judge(shard sharding.ShardID, c journal.Committed, kind journal
 	default:
 		err = l.records(a, c.Index, records)
 	}
-	for len(a.verdicts) < int(c.Index)-1 { // entries that no executor proposed
+	for len(a.verdicts) < int(c.Index)-1 { // fill in the results of entries that no executor proposed
 		a.verdicts = append(a.verdicts, nil)
 	}
 	a.verdicts = append(a.verdicts, err)
 	return err
 }
 
-// sender returns the message that caused a record, if any.
+// sender returns the message that caused a record, if there is one.
 func sender(r *journal.Record) (source journal.MessageSource, k route, ok bool, err error) {
 	data := r.Section(journal.SectionSource)
 	if data == nil || data[0] != journal.SourceEntity {
@@ -145,7 +145,7 @@ func (l *ledger) records(a *account, index uint64, records []journal.Record) err
 	return nil
 }
 
-// made adds the messages that a record sends.
+// made adds the messages that a record sends to the outbox.
 func (l *ledger) made(a *account, r *journal.Record, id journal.ItemID, sent bool) {
 	asked := false
 	tokens := journal.Tokens(r.Section(journal.SectionTokens))
@@ -198,8 +198,8 @@ func (l *ledger) add(a *account, from sharding.EntityID, op *journal.MessageOp, 
 	return f
 }
 
-// answered returns the message that an answer refers to, which went in the
-// opposite direction.
+// answered returns the message to which an answer belongs. That message went in
+// the opposite direction.
 func (l *ledger) answered(k route, of string) (n sendName) {
 	var typ, id string
 	if _, err := fmt.Sscanf(of, "%s %s %d", &typ, &id, &n.number); err != nil {

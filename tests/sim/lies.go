@@ -7,16 +7,17 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// liars draws the lies of stores. On a real disk, a bad block hides rows or
-// returns their earlier versions. Here a lookup sometimes misses an existing
-// row or returns an older version, and a scan omits rows. For each lie the
-// state machine has to stop the shard on that node and must not answer from it.
-// Its apply results and what it knows about messages are compared with the
-// model and the ledger. The process then ends, and the next one reads the
-// correct data.
+// liars draws the wrong answers (lies) of stores. On a real disk, a bad block
+// hides rows or returns their earlier versions. In the simulation, a lookup
+// sometimes misses an existing row or returns an older version, and a scan
+// omits rows. For each lie, the state machine has to stop the shard on that
+// node, and must not answer requests from the wrong row. Its apply results and
+// its messages are compared with the model and the ledger. The process then
+// ends, and the next one reads the correct data.
 type liars struct {
 	rng *rand.Rand
-	// often: one in this many lookups is answered with a lie; 0 is none.
+	// often is the rate of lies: one in this many lookups is answered with a lie.
+	// 0 means none.
 	often int
 	scans *rand.Rand // random source for the rows that scans omit
 }
@@ -45,8 +46,8 @@ func (v *memView) lie(key string, body []byte) (other []byte, found, lied bool) 
 	if _, proven := store.SumOf(k); !proven {
 		return nil, false, false
 	}
-	// The state machine cannot verify the command of a timer, so timers are
-	// only hidden.
+	// The state machine cannot verify the command of a timer, so timers are hidden
+	// but never returned in an older version.
 	if k.Class != store.ClassTimer && l.rng.IntN(2) == 0 {
 		if older, was := s.before(key, v.version); was && s.differs(k, older, body) {
 			other, found = older, true
@@ -97,15 +98,15 @@ func (n *node) stoppedByLie(stopped eventlog.Stopped) {
 	n.w.count.caught++
 }
 
-// deceit ends a process whose machine found a lie of its store. It fails the
-// run if the machine did not find a lie.
+// deceit ends a process after its store has answered with a lie. It fails the
+// run if the machine did not find the lie.
 func (n *node) deceit() {
 	if len(n.store.lied)+len(n.store.hid) == 0 || !n.up {
 		return
 	}
 	real := n.machine.product.machine
 	for _, s := range sorted(n.store.lied) {
-		real.Apply(s, nil) // handles what reads have found
+		real.Apply(s, nil) // handles the damage that reads have found
 		if real.StopError(s) == nil {
 			n.w.fail("I9: node %d: the store lied of shard %d, and was believed", n.id, s)
 		}
@@ -121,8 +122,9 @@ func (n *node) deceit() {
 }
 
 // hides reports whether a scan of messages or due timers omits a row. A scan
-// that ends before the rows after it cannot notice, so the machine need not
-// find this lie; the ledger checks that messages still arrive in order.
+// that ends before the omitted row's successor cannot detect that, so the
+// machine does not have to find this lie. The ledger checks that messages still
+// arrive in order.
 func (v *memView) hides(key string) bool {
 	s := v.s
 	l := &s.w.liars

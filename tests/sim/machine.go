@@ -9,17 +9,17 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// machine is the state machine of a node, the model. Like the real one it
-// applies entries after the loop has committed them, writes batches that become
-// durable some time later, and recovers from a power cut at the durable version
-// that the log recorded.
+// machine is the model of a node's state machine. Like the real state machine,
+// it applies entries after the loop has committed them, writes batches that
+// become durable some time later, and after a power cut recovers at the durable
+// version that the log recorded.
 type machine struct {
 	n      *node
 	shards map[sharding.ShardID]*state
 	queue  []batch
 	bytes  int64
-	// generations are the current generations according to the log. The state
-	// of a shard may be of an earlier one.
+	// generations are the current generations according to the log. The state of a
+	// shard may belong to an earlier generation.
 	generations map[sharding.ShardID]uint32
 	pins        int // states that are being sent as snapshots
 
@@ -28,7 +28,7 @@ type machine struct {
 	versions []version
 	durable  uint64
 
-	product *product // nil without a store
+	product *product // the product's machine; nil if it is not used
 }
 
 // batch is work for the state machine: entries, or the beginning or end of a
@@ -40,7 +40,7 @@ type batch struct {
 	generation uint32
 	install    *statefile.Install
 	drop       bool
-	slow       int // passes until it is done
+	slow       int // number of passes until the batch is done
 }
 
 type version struct {
@@ -66,7 +66,7 @@ type state struct {
 type entity struct {
 	sequence journal.Sequence
 	hash     journal.Hash
-	module   journal.Digest // of its last record
+	module   journal.Digest // module of the entity's last record
 	records  []record
 	byID     map[journal.CommandID]journal.Sequence
 }
@@ -93,8 +93,8 @@ func (m *machine) begin(s sharding.ShardID, generation uint32) {
 	m.shards[s] = &state{generation: generation, entities: map[string]*entity{}}
 }
 
-// reopen returns the machine as it is after a restart, at a durable version and
-// with the generations that the log recorded.
+// reopen returns the machine as it is after a restart, at the durable version
+// and with the generations that the log recorded.
 func (m *machine) reopen(watermark uint64, generations []statefile.Generation) (*machine, error) {
 	out := newMachine(m.n)
 	out.durable = watermark
@@ -235,8 +235,8 @@ func (m *machine) pump(n int) {
 	}
 }
 
-// apply judges one entry. The result is the same on every node and is passed to
-// the executor.
+// apply determines the result of one entry, which is the same on every node,
+// and passes it to the executor.
 func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *simExecutor) {
 	s := m.shards[shard]
 	if c.Index != s.index+1 {
@@ -288,8 +288,8 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *simExecu
 	}
 }
 
-// checkModule checks that no entity runs an older module after a newer one, and
-// no module that is newer than the shard's log.
+// checkModule checks that no entity runs an older module after a newer one, or
+// a module that is newer than the revision in the shard's log.
 func (m *machine) checkModule(s *state, r *journal.Record) {
 	named := digest(s.bound)
 	if bytes.Compare(r.Module[:], named[:]) > 0 {

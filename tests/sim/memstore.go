@@ -14,10 +14,11 @@ import (
 )
 
 // memStore is an in-memory multi-version store for the product's state machine.
-// A power cut loses an arbitrary part of the versions above the durable one.
+// A power cut loses an arbitrary part of the versions above the durable
+// version.
 type memStore struct {
 	w        *World
-	keys     []string // sorted
+	keys     []string // all keys, sorted
 	versions map[string][]written
 	highest  uint64
 	durable  uint64
@@ -30,8 +31,8 @@ type memStore struct {
 	hid      map[sharding.ShardID]bool // shards of which a scan left out a row
 }
 
-// written is the body of a key as of one version; nil if the version deleted
-// the key.
+// written is the body of a key in one version; nil if the version deleted the
+// key.
 type written struct {
 	version uint64
 	body    []byte

@@ -21,7 +21,7 @@ import (
 type messages struct {
 	w      *World
 	ledger *ledger
-	// often: one in this many commands sends messages.
+	// often is the rate of sending: one in this many commands sends messages.
 	often int
 	// Limits: pending messages of an entity and of a shard, dead letters of a
 	// shard, and the options of the dispatchers.
@@ -30,15 +30,15 @@ type messages struct {
 	parcels                              []parcel
 	firsts                               map[string]journal.Sequence // first event of each entity, which must be the same on all replicas at the end
 	links                                map[[2]int]int              // arrival time of the last parcel of a link
-	asking                               int                         // messages that want an answer so far
+	asking                               int                         // number of messages so far that expect an answer
 }
 
 // parcel is a message, or the answer of the executor that received it, in
 // flight between two nodes.
 type parcel struct {
 	at, from, to int
-	number       uint64 // of the trip
-	start        int    // number of the process that sent it
+	number       uint64 // number of the trip
+	start        int    // number of the process that sent the parcel
 	d            *delivery
 	err          error
 }
@@ -113,7 +113,7 @@ func (n *node) startPump() {
 	n.pump, n.trips, n.parcels = deliver.NewCore(opts), nil, nil
 }
 
-// runPump is the dispatcher's part of a pass.
+// runPump runs the dispatcher's part of a pass.
 func (n *node) runPump() {
 	if n.pump == nil || n.w.rng.IntN(4) == 0 {
 		return
@@ -148,7 +148,7 @@ func (n *node) receive(p parcel) {
 	n.executors[n.w.shardOf(d.to.ID)].deliver(&d)
 }
 
-// home ends a trip. It ignores a trip that has ended already.
+// home ends a trip. It ignores a trip that has already ended.
 func (n *node) home(number uint64, err error) {
 	i := slices.IndexFunc(n.trips, func(t trip) bool { return t.number == number })
 	if i < 0 {
@@ -175,7 +175,7 @@ func (n *node) Submit(requests []*request.Request) {
 	}
 }
 
-// fly puts a parcel on its way. Most parcels of a link stay in order.
+// fly sends a parcel. Most parcels of a link stay in order.
 func (m *messages) fly(p parcel) {
 	w := m.w
 	copies := 1
@@ -299,7 +299,7 @@ func (m *messages) describe() (text string) {
 	return text
 }
 
-// verify compares at the end what all replicas know about messages.
+// verify compares the messages of all replicas at the end.
 func (m *messages) verify() {
 	if m == nil {
 		return

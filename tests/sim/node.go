@@ -33,38 +33,39 @@ type node struct {
 	driver    *raftgroup.Driver
 	machine   *machine
 	executors map[sharding.ShardID]*simExecutor
-	serves    uint64 // revision of the activations whose modules it has loaded
+	serves    uint64 // revision of the activations whose modules the node has loaded
 	inbox     []arrival
 	// turns counts the turns of the loop. If beats is set, the links send
 	// heartbeats while the process is paused, as if only its loop were stuck.
 	turns uint64
 	beats bool
-	// The state of failure detection: ticks of the process's own clock, what it
-	// knows about each other node, and the nodes that it suspects.
+	// The state of failure detection: ticks of the process's own clock, the last
+	// contact with each other node, and the nodes that it suspects.
 	ticks  int64
 	signs  []peer.Signs
 	quiet  map[int]bool
 	met    map[int]int // process of each other node from which something arrived last
 	quorum map[sharding.ShardID]bool
-	// events are not delivered to the executors yet. Executors learn about
-	// events with a delay, in order.
+	// events are the events that are not delivered to the executors yet. Executors
+	// receive events in order, with a delay.
 	events []func()
-	// stalled: the executors are busy until this step.
+	// stalled: the process is paused until this step.
 	stalled int
-	// slow is the number of steps per tick. It differs between nodes because
-	// clocks do.
+	// slow is the number of steps per tick. It differs between nodes, because
+	// their clocks run at different speeds.
 	slow int
 	gov  governed
-	// For a world whose entities send messages.
+	// These fields are for a world whose entities send messages.
 	store   *memStore
 	pump    *deliver.Core
 	trips   []trip
-	number  uint64   // of the latest trip
-	parcels []parcel // arrived and not handled yet
-	// learns: from this step on, the node knows where all replicas are.
+	number  uint64   // number of the latest trip
+	parcels []parcel // parcels that have arrived and are not handled yet
+	// learns is the step from which on the node knows where all replicas are.
 	learns int
-	// For a world with old disks. trial: the stale-disk check of this start
-	// while it is not complete. behind: the disk is an old one.
+	// These fields are for a world with old disks. trial is the stale-disk check
+	// of this start while it is not complete. behind means that the disk is an old
+	// copy.
 	starts starts
 	trial  *staledisk.Check
 	copied *copied
@@ -127,7 +128,7 @@ func (n *node) start() error {
 		MaxMessageBytes: p.message, MaxInflightMessages: 4, MaxInflightBytes: 1 << 20,
 		MaxApplyBytes:       p.apply,
 		MaxUncommittedBytes: p.uncommitted,
-		RetainBytes:         1 << 40, // snapshots do not help followers that fall behind
+		RetainBytes:         1 << 40, // in this world, followers that fall behind get no snapshots
 		MaxPinnedSegments:   2,
 	}
 	opts.WithoutSteady = n.w.raftOnly
@@ -306,7 +307,7 @@ func (n *node) restart() {
 	if !n.w.healing && n.w.rng.IntN(6) == 0 {
 		n.disk.CutAfter(n.w.rng.IntN(8))
 	}
-	n.serves -= min(n.serves, n.w.rng.Uint64N(3)) // it loads newer ones again
+	n.serves -= min(n.serves, n.w.rng.Uint64N(3)) // the node loads newer modules again
 	before := n.machine
 	err := n.start()
 	if err == nil {
@@ -389,7 +390,8 @@ func (n *node) strange(s sharding.ShardID, r sharding.ReplicaID) bool {
 	return !placed && (s != sharding.MetaShard || r < n.gov.view.NextReplica())
 }
 
-// locate returns the node of a replica. Some nodes learn it only after a while.
+// locate returns the node of a replica. Some nodes learn where replicas are
+// only after a while.
 func (n *node) locate(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
 	if n.w.meta != nil {
 		return n.gov.view.ReplicaNode(s, r)

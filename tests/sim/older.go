@@ -13,12 +13,12 @@ import (
 
 // older draws old disks: sometimes a node comes back with a copy of its disk
 // from some starts ago, and nothing on the disk shows that. The other nodes
-// know of a later start. The node has to learn that from them before its groups
-// vote, discard the disk, and return with an empty one.
+// know of a later start. The node has to learn of that start from them before
+// its groups vote. It must then discard the disk and return with an empty one.
 type older struct {
 	rng *rand.Rand
-	// often: a disk is replaced by its copy once in this many steps; 0 is
-	// never.
+	// often is the rate of replacements: a disk is replaced by its copy once in
+	// this many steps. 0 means never.
 	often int
 }
 
@@ -44,13 +44,13 @@ type starts struct {
 type copied struct {
 	disk    *disktest.Crashable
 	store   *memStore
-	machine *machine // of the process that has ended
+	machine *machine // machine of the process that has ended
 	gov     governed
 	starts  starts
 }
 
-// perStep exceeds the number of starts that a node can have in one step, so
-// that incarnations grow with time, as if they came from a clock.
+// perStep is greater than the number of starts that a node can have in one
+// step, so that incarnations grow with time, as if they came from a clock.
 const perStep = 1000
 
 // beginProbation begins the stale-disk check of a start: the node's groups do
@@ -88,8 +88,8 @@ func metaVoters(view *meta.View) (nodes []sharding.NodeID) {
 	return nodes
 }
 
-// prove asks the other nodes about the node's start, in some steps only, until
-// enough of them have answered.
+// prove asks the other nodes to attest the node's start, in some steps only,
+// until enough of them have answered.
 func (n *node) prove() {
 	w := n.w
 	if n.trial == nil || !w.healing && w.older.rng.IntN(6) > 0 {
@@ -142,8 +142,8 @@ func (n *node) keepCopy() {
 }
 
 // putBack replaces a node's disk by the copy, if every shard can do without the
-// current disk and all other nodes know of a later start. Otherwise nobody
-// could notice the old disk, because only lost disks knew of the later start.
+// current disk and all other nodes know of a later start. If only lost disks
+// knew of the later start, the old disk could not be detected.
 func (w *World) putBack(n *node) {
 	k := n.copied
 	if k == nil || !n.up || n.trial != nil || k.starts.vouched >= n.starts.vouched || w.anyBehind() || !w.doesWithout(n) || len(metaVoters(k.gov.view)) == 1 {

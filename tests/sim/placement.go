@@ -23,7 +23,7 @@ type registry struct {
 	term      sharding.Term
 	reports   []report
 	transfers map[sharding.NodeID][]coordinator.Transfer
-	number    uint64 // of the latest operation
+	number    uint64 // number of the latest operation
 	still     bool
 }
 
@@ -121,7 +121,7 @@ func (w *World) govern() {
 		in.Operations = append(in.Operations, w.order())
 	}
 	for _, member := range in.View.Members() {
-		if w.healing && member.Draining { // during healing nothing else resumes a drained member
+		if w.healing && member.Draining { // during healing, only this resumes a drained member
 			m.number++
 			in.Operations = append(in.Operations, coordinator.Operation{ID: m.number, Kind: coordinator.OperationResume, Node: member.Node})
 		}
@@ -162,7 +162,7 @@ func (w *World) reaches(i int) bool {
 	return !w.cut[[2]int{i, w.meta.at}] && !w.cut[[2]int{w.meta.at, i}]
 }
 
-// govern runs a node's part of placement.
+// govern runs the node's part of the placement of replicas.
 func (n *node) govern() {
 	w, g := n.w, &n.gov
 	if w.meta.still || !w.reaches(n.id) {
@@ -198,9 +198,9 @@ func (n *node) statuses() (out []raftgroup.Status) {
 	return out
 }
 
-// converge visits all replicas once, as a node does: it creates placed
+// converge handles all replicas once, like a real node: it creates placed
 // replicas, removes replicas that are no longer placed, and moves the groups
-// that it leads towards their placements.
+// that the node leads towards their placements.
 func (n *node) converge() {
 	statuses := n.statuses()
 	for _, st := range statuses {

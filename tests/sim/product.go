@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// product is the product's state machine, which runs next to the model. It gets
-// the same entries, makes the same batches durable, and must return the same
-// results, also after recovery. Its store is Badger in a real directory.
+// product is the product's state machine, which runs in parallel to the model.
+// It gets the same entries, makes the same batches durable, and must return the
+// same results, also after recovery. Its store is Badger in a real directory.
 // Badger's goroutines decide when tables are written, so a run with it is not
 // exactly repeatable.
 //
@@ -26,8 +26,8 @@ type product struct {
 	machine *eventlog.Machine
 }
 
-// UseStore makes the nodes of a plain world run the product's state machine,
-// too, with stores below dir. Snapshots with real stores are tested in
+// UseStore makes the nodes of a plain world also run the product's state
+// machine, with stores below dir. Snapshots with real stores are tested in
 // tests/replicas.
 func (w *World) UseStore(dir string) { w.dir = dir }
 
@@ -72,7 +72,7 @@ func (t *product) close(w *World) {
 	}
 }
 
-// apply passes an entry to the product that the model has judged, and compares
+// apply passes an entry that the model has applied to the product, and compares
 // the results.
 func (t *product) apply(n *node, shard sharding.ShardID, c journal.Committed, model error) {
 	for _, v := range t.machine.Apply(shard, []journal.Committed{c}) {

@@ -3,8 +3,9 @@ package sim
 import "github.com/hostd/hostd/host/peer"
 
 // patience is how long a node considers another node alive, in ticks of its own
-// clock: without receiving anything from it, and while its loop makes no
-// progress. Clocks and links differ so much that a node is sometimes wrong.
+// clock: Suspect without receiving anything from it, and Stall while its loop
+// makes no progress. Clocks and links differ so much that a node is sometimes
+// wrong.
 var patience = peer.Patience{Suspect: 7, Stall: 12}
 
 // ping sends a heartbeat to every other node and suspects nodes from which
@@ -25,8 +26,8 @@ func (n *node) ping() {
 	}
 }
 
-// stand is one pass of a process whose loop is stuck, for example on a disk
-// that does not answer. If n.beats is set, its links still send heartbeats.
+// stand runs one pass of a process whose loop is stuck, for example because its
+// disk does not respond. If n.beats is set, its links still send heartbeats.
 func (n *node) stand() {
 	if !n.beats || n.w.step%n.slow != 0 {
 		return
@@ -39,8 +40,8 @@ func (n *node) stand() {
 }
 
 // hear handles an arrival from another node. If that node has restarted, the
-// raft core first learns that the previous process has failed, however soon the
-// new process appeared.
+// raft core first learns that the previous process has failed, no matter how
+// soon the new process appeared.
 func (n *node) hear(a arrival) {
 	from, signs := a.from, &n.signs[a.from]
 	if start := n.w.nodes[from].process; n.met[from] != start {

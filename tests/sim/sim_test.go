@@ -18,8 +18,8 @@ var (
 	storyFlag = flag.Bool("story", false, "print everything that happens")
 )
 
-// run runs one seed. Raft draws its election timeouts from crypto/rand, which
-// is therefore made to depend on the seed, too.
+// run runs one seed. Raft draws its election timeouts from crypto/rand, so run
+// makes crypto/rand depend on the seed, too.
 func run(t *testing.T, seed uint64, plain bool, store string, more ...func(*World)) (w *World, err error) {
 	cryptotest.SetGlobalRandom(t, seed)
 	defer func() {
@@ -42,10 +42,11 @@ func run(t *testing.T, seed uint64, plain bool, store string, more ...func(*Worl
 	return w, w.Run()
 }
 
-// savedSeed is a seed that failed once, and in which world.
+// savedSeed is a seed that failed once, with the kind of world in which it
+// failed.
 type savedSeed struct {
 	seed     uint64
-	plain    bool // without the settings that were added later
+	plain    bool // the world was without the settings that were added later
 	raftOnly bool
 }
 

@@ -138,7 +138,7 @@ func (m *machine) Drop(shard sharding.ShardID, next uint32) {
 	m.n.events = append(m.n.events, func() { l.leader(l.term, false) })
 }
 
-// turnOver ends a generation of a shard and begins the next one.
+// turnOver ends a shard's generation and begins the next one.
 func (m *machine) turnOver(b batch) {
 	if m.n.w.messages != nil {
 		m.begin(b.shard, b.generation)
@@ -204,7 +204,7 @@ func (m *machine) readIn(shard sharding.ShardID, generation uint32, in *statefil
 type shipment struct {
 	at             int // step of arrival
 	from, to       int
-	sender, taker  int // numbers of their processes
+	sender, taker  int // numbers of the sending and the receiving process
 	out            *transfer.Outgoing
 	arrived, ended bool
 }
@@ -278,8 +278,8 @@ func (w *World) arrive(s *shipment) {
 	})
 }
 
-// question asks the receiver which part of a snapshot it has from an earlier
-// attempt.
+// question asks the receiver which part of a snapshot it already has from an
+// earlier attempt.
 func (w *World) question(s *shipment) error {
 	head, question := s.out.Question()
 	if question == nil {

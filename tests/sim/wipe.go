@@ -9,14 +9,15 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// absence returns the mean number of steps that a node stays down.
+// absence returns the mean number of steps for which a node stays down.
 func (p *profile) absence() int { return max(60, p.away) }
 
-// wipe destroys a node's disk if every shard can permanently do without it; the
-// node returns with an empty disk. Its old replicas never come back. More than
-// a quorum of the new membership must therefore remain and must have applied
-// that membership, because a replica that has only received the proposal of the
-// last change still needs a quorum of the previous voters.
+// wipe destroys a node's disk if every shard can permanently do without it. The
+// node returns with an empty disk, and its old replicas never come back. It is
+// therefore not enough that a quorum of the current membership remains: more
+// replicas must remain, and they must have applied that membership, because a
+// replica that has only received the proposal of the last change still needs a
+// quorum of the previous voters.
 func (w *World) wipe(n *node) {
 	if !n.up || w.anyBehind() || !w.doesWithout(n) {
 		return
@@ -111,7 +112,8 @@ func (w *World) inPlace() bool {
 }
 
 // pardon restarts the nodes that an operator has marked down, whether they are
-// still members or were removed since, because nothing else brings them back.
+// still members or have been removed, because only a new start brings them
+// back.
 func (w *World) pardon() {
 	for i, n := range w.nodes {
 		if n.up && w.meta.state.View().IsDowned(w.name(i), n.gov.incarnation) {

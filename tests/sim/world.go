@@ -45,7 +45,7 @@ type World struct {
 	flights  []flight
 	meta     *registry // nil if placements are fixed
 	messages *messages // nil if entities send no messages
-	raftOnly bool      // raft takes every turn of every group
+	raftOnly bool      // raft handles every turn of every group
 	liars    liars
 	older    older
 	hints    hints
@@ -81,8 +81,8 @@ type flight struct {
 	turns    uint64
 }
 
-// Counts are the numbers of faults and events in a run. Zero means that the run
-// did not test that case.
+// Counts has the numbers of faults and events in a run. If a number is zero,
+// the run did not test that case.
 type Counts struct {
 	Frames, Lost, Doubled                  int
 	crashes, cuts, pauses, stalls          int
@@ -105,7 +105,7 @@ func (c *Counts) String() string {
 		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.steady, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.resumed, c.installs, c.created, c.removed, c.wiped, c.sends, c.dead, c.turned, c.strayed, c.repeated, c.fired, c.shortened, c.lies, c.caught, c.stands, c.back, c.found, c.hidden)
 }
 
-// profile is the behavior of a seed's world.
+// profile describes the behavior of a seed's world.
 type profile struct {
 	nodes, shards, clients, entities, steps int
 	segment                                 int64
@@ -113,22 +113,23 @@ type profile struct {
 	message, apply, uncommitted             uint64
 	loss, double                            float64
 	delay                                   int
-	// Each happens once in this many steps on average; 0 is never.
+	// Each of these events happens once in this many steps on average; 0 means
+	// never.
 	crash, partition, heal, pause, stall, transfer, members int
 	// blind is the number of steps in which some nodes do not know where
 	// replicas are.
 	blind int
-	// snapshots reports whether followers that fell behind get snapshots.
-	// retain and retainTotal bound the bytes that a log keeps for followers
-	// before it is truncated.
+	// snapshots means that followers that fell behind get snapshots. retain and
+	// retainTotal bound the bytes of log that are kept for followers when the log
+	// is truncated.
 	snapshots           bool
 	retain, retainTotal int64
-	// moves: the metadata places and moves replicas, with an operation once in
-	// this many steps. away: mean number of steps that a node stays down. wipe:
-	// a disk is lost once in this many steps.
+	// If moves is not 0, the metadata places and moves replicas, and an operator
+	// requests an operation once in this many steps. away is the mean number of
+	// steps for which a node stays down. A disk is lost once in wipe steps.
 	moves, away, wipe int
-	// calm: the clients pause during every second period of this many steps;
-	// never if 0.
+	// calm is the length of a period in steps. The clients pause during every
+	// second period; they never pause if it is 0.
 	calm int
 }
 
@@ -198,7 +199,7 @@ func New(seed uint64, plain bool) *World {
 	return w
 }
 
-// UseRaftOnly lets raft take every turn of every group, without the steady
+// UseRaftOnly lets raft handle every turn of every group, without the steady
 // state.
 func (w *World) UseRaftOnly() { w.raftOnly = true }
 
@@ -327,7 +328,7 @@ func (w *World) fly(from, to int, frame []byte) {
 	}
 }
 
-// deliver hands out the frames that have arrived, in random order.
+// deliver delivers the frames that have arrived, in random order.
 func (w *World) deliver() {
 	var due []flight
 	kept := w.flights[:0]

@@ -17,7 +17,7 @@ type hangingDisk struct {
 	disk.OS
 	hold  atomic.Pointer[chan struct{}]
 	ended chan int     // exit code of the process
-	ahead atomic.Int64 // error of the node's wall clock in nanoseconds
+	ahead atomic.Int64 // offset of the node's wall clock in nanoseconds
 }
 
 type hangingFile struct {
@@ -25,7 +25,7 @@ type hangingFile struct {
 	disk *hangingDisk
 }
 
-// disk returns the disk of a node. It is the same for all its processes.
+// disk returns the disk of a node. All processes of the node use the same disk.
 func (w *world) disk(i int) *hangingDisk {
 	d, _ := w.disks.LoadOrStore(i, &hangingDisk{ended: make(chan int, 1)})
 	return d.(*hangingDisk)
@@ -69,8 +69,8 @@ func (f *hangingFile) Sync() error {
 // links are sent.
 func (w *world) asleep() { time.Sleep(10 * time.Second) }
 
-// ledBut reports whether, according to a node, every shard is led by a node
-// other than old.
+// ledBut reports whether, according to a node, nodes other than old lead every
+// shard.
 func (w *world) ledBut(seenBy, old int) bool {
 	for _, s := range w.shards(seenBy) {
 		if w.place(s.GetLeader()) == old {
@@ -129,8 +129,8 @@ func TestDiskHangs(t *testing.T) {
 	})
 }
 
-// A disk repeatedly hangs for some seconds. The process must survive, and serve
-// again when the disk answers.
+// A disk repeatedly hangs for some seconds. The process must survive, and must
+// serve again when the disk responds.
 func TestDiskHangsForAWhile(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)

@@ -39,8 +39,8 @@ func long(t *testing.T) {
 // failOver bounds the time that a shard may be without a leader that serves.
 const failOver = 10 * time.Second
 
-// Other nodes take over the shards of a killed node. When it returns, it still
-// has everything that it acknowledged.
+// Other nodes take over the shards of a killed node. When the node returns, it
+// still has everything that it acknowledged.
 func TestLeaderIsKilled(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -54,14 +54,14 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 }
 
-// The end of a process is noticed before the failure timeout, and elections
-// start at once. Apart from that, the others consider the node alive until the
+// Nodes notice the end of a process before the failure timeout, and elections
+// start at once. In all other respects, they consider the node alive until the
 // failure timeout.
 func TestEndedProcessIsDetectedImmediately(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(4 * pace)
 		w.acknowledged(30)
-		time.Sleep(4 * time.Second) // until the links have lasted long enough
+		time.Sleep(4 * time.Second) // wait until the links are old enough
 		victim := w.leader(1, 1)
 		w.kill(victim)
 		other := w.others(victim)[0]
@@ -73,10 +73,11 @@ func TestEndedProcessIsDetectedImmediately(t *testing.T) {
 	})
 }
 
-// silence is how long nothing must arrive from a node before it is suspected.
+// silence is the failure timeout: a node is suspected if nothing arrives from
+// it for this time.
 const silence = 700 * time.Millisecond
 
-// The node of the coordinator can be lost like any other.
+// The node of the coordinator can be lost like any other node.
 func TestCoordinatorIsKilled(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -89,11 +90,11 @@ func TestCoordinatorIsKilled(t *testing.T) {
 	})
 }
 
-// refusedSoon bounds the time in which a node without a quorum must reject a
+// refusedSoon limits the time in which a node without a quorum must reject a
 // call.
 const refusedSoon = 3 * time.Second
 
-// An isolated leader answers nobody. The other nodes continue without it, and
+// An isolated leader answers no call. The other nodes continue without it, and
 // commands that it did not acknowledge take effect at most once.
 func TestIsolatedLeaderAnswersNobody(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
@@ -146,8 +147,9 @@ func (w *world) attempt(through int, c client.Command) (client.Reply, error) {
 	return w.beside(through).Send(ctx, c)
 }
 
-// Only one direction is cut: a leader that sends but does not receive steps
-// down, and a leader that receives but does not send is replaced.
+// Only one direction of a leader's links is cut. A leader that sends but does
+// not receive steps down, and a leader that receives but does not send is
+// replaced.
 func TestOneWayPartitionsOfLeader(t *testing.T) {
 	for name, cut := range map[string]func(w *world, from, to string){
 		"hears nobody":   func(w *world, node, other string) { w.net.Cut(other, node) },
@@ -175,7 +177,7 @@ func TestOneWayPartitionsOfLeader(t *testing.T) {
 }
 
 // A node that is frozen for half a minute has lost its leaderships when it
-// continues, and must know that before it answers anybody.
+// continues, and must know that before it answers any call.
 func TestLeaderIsFrozen(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)

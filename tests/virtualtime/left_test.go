@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// A node that is isolated while it leaves is removed without learning of it.
-// When it reaches the others again it must report that it has left, even if the
-// metadata shard has no leader then, and so must a restart on its data
-// directory. It can join with an empty directory.
+// A node that is isolated while it leaves is removed without noticing. When it
+// reaches the other nodes again, it must report that it has left, even if the
+// metadata shard has no leader at that time. A new process with the same data
+// directory must report that, too. The node can join with an empty directory.
 func TestIsolatedNodeLearnsThatItLeft(t *testing.T) {
 	for name, leaderless := range map[string]bool{"with a leader": false, "without a leader": true} {
 		t.Run(name, func(t *testing.T) {
@@ -119,9 +119,10 @@ func TestNodeCutOffOnlyFromCoordinatorStays(t *testing.T) {
 
 // A node that has left gets no error from the coordinator except that its
 // reports are rejected. It must find out that it has left, although its own
-// replica of the metadata shard still knows a leader. A drain of the node succeeds,
-// whether the node itself is called, before and after it has found out, or another
-// one, so that a hook that drains the node before it stops does not fail.
+// replica of the metadata shard still knows a leader. A drain of the node
+// succeeds whether it is sent to the node itself, before or after it has found
+// out, or to another node. Otherwise a hook that drains the node before it
+// stops would fail.
 func TestLeavingNodeReportsThatItHasLeft(t *testing.T) {
 	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
 		w.found()

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/tests/support/workload"
 )
 
-// verdictTime bounds the real time to check the history of one entity.
+// verdictTime limits the real time for checking the history of one entity.
 const verdictTime = 20 * time.Second
 
 // pace is the pause of a caller between two calls.
@@ -54,8 +54,8 @@ func (w *world) acknowledged(more int) {
 	w.until("calls are answered", func() bool { return w.load.Acknowledged() >= want })
 }
 
-// judge ends the load and compares the answers that callers received with the
-// data on every replica. The rest is checked after the bubble has ended.
+// judge ends the load, and compares the answers that callers received with the
+// data on every replica. The remaining checks run after the bubble has ended.
 func (w *world) judge() {
 	w.t.Helper()
 	w.acknowledged(20)

@@ -48,8 +48,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A node that stays down longer than dead-after is replaced. When it returns it
-// is a member again, with replicas that have new IDs.
+// A node that stays down longer than dead-after is replaced. When it returns,
+// it becomes a member again, with replicas that have new IDs.
 func TestNodeIsReplaced(t *testing.T) {
 	long(t)
 	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
@@ -201,7 +201,7 @@ func TestNodeWithLostDiskGetsNewReplicas(t *testing.T) {
 		w.start(victim)
 		others := w.others(victim)
 		w.until("its new replicas vote", func() bool { return w.allVoted(3) })
-		w.kill(others[0]) // now the new replicas are needed
+		w.kill(others[0]) // from now on, the new replicas are needed for a quorum
 		w.within(2*failOver, "two of three lead every shard", func() bool { return w.led(victim) })
 		w.acknowledged(50)
 		w.start(others[0])
@@ -214,7 +214,7 @@ func TestNodeWithLostDiskGetsNewReplicas(t *testing.T) {
 func TestLeaderReturnsImmediatelyWithoutItsDisk(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.found()
-		time.Sleep(10 * time.Second) // until the shards are asleep
+		time.Sleep(10 * time.Second) // wait until the shards are asleep
 		for _, victim := range []int{w.leader(0, 1), w.leader(1, 1)} {
 			w.kill(victim)
 			w.forget(victim)
@@ -236,7 +236,7 @@ func TestLeaderReturnsImmediatelyWithoutItsDisk(t *testing.T) {
 
 // A node that lost its disk comes back with a clock behind that of its previous
 // process. It must be admitted at once, with an incarnation greater than any
-// that the others have seen.
+// that the other nodes have seen.
 func TestReplacedNodeWithEarlierClockIsAdmitted(t *testing.T) {
 	long(t)
 	for name, ahead := range map[string]time.Duration{"a little": 50 * time.Minute, "a day": 24 * time.Hour} {
@@ -272,7 +272,8 @@ func replacedWithAnEarlierClock(t *testing.T, ahead time.Duration) {
 	})
 }
 
-// A leaving node first gives everything away, and no call fails.
+// A leaving node first transfers all its replicas and leaderships, and no call
+// fails.
 func TestNodeLeaves(t *testing.T) {
 	long(t)
 	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {
@@ -295,9 +296,9 @@ func TestNodeLeaves(t *testing.T) {
 }
 
 // The leave request is sent to the leaving node itself, which must report when
-// it has left, although no other node talks to it then. This happens just after
-// another node came back as a new one and has no vote in the metadata shard
-// yet.
+// it has left, although no other node communicates with it by then. Just before
+// that, another node has come back with an empty disk and has no vote in the
+// metadata shard yet.
 func TestLeaveThroughLeavingNode(t *testing.T) {
 	long(t)
 	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {
@@ -384,9 +385,9 @@ func TestDrainSurvivesCoordinatorLoss(t *testing.T) {
 	})
 }
 
-// A node that asks for admission while the metadata has no quorum is listed by
-// the nodes that it asks, and reports that it waits. It is admitted when the
-// others are back.
+// If a node asks for admission while the metadata shard has no quorum, the
+// nodes that it asks list it as waiting, and the node itself reports that it
+// waits. It is admitted when the other nodes are back.
 func TestWaitingNodeIsListed(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.found()
@@ -446,9 +447,9 @@ func TestUnboundModulesAreCopied(t *testing.T) {
 }
 
 // A shard with five replicas of which two are dead survives no further failure.
-// After an operator marks their nodes as down they leave every shard, and a
-// third node may die. Until another node joins, the replication policy is shown
-// as a pending operation.
+// After an operator marks the two nodes as down, their replicas leave every
+// shard, and a third node may die. Until another node joins, the replication
+// policy is shown as a pending operation.
 func TestVotersOfDownedNodesAreReplaced(t *testing.T) {
 	run(t, options{nodes: 5, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(10 * pace)

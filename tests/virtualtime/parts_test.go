@@ -84,8 +84,9 @@ func warm(t *testing.T, dir string) {
 	copyDir(t, compiled.dir, dir)
 }
 
-// checkWarm checks that a node compiled nothing, because compilation is most of
-// its work under the race detector: the seals of its cache must be unchanged.
+// checkWarm checks that the seals of a node's cache are unchanged, so that the
+// node has compiled nothing. Under the race detector, compilation would be most
+// of its work.
 func checkWarm(t *testing.T, dir string) {
 	t.Helper()
 	seals := filepath.Join(datadir.CacheDir, guest.SealsName)
@@ -96,7 +97,7 @@ func checkWarm(t *testing.T, dir string) {
 	}
 }
 
-// copyDir copies a directory that nobody writes to. It keeps files sparse,
+// copyDir copies a directory to which no process writes. It keeps files sparse,
 // because logs and memtables are mostly empty.
 func copyDir(t *testing.T, from, to string) {
 	t.Helper()
@@ -160,7 +161,7 @@ func copyFile(from, to string) error {
 // tailLines is the number of log lines that a failed scenario prints.
 const tailLines = 400
 
-// Log messages that scenarios wait for.
+// Log messages for which scenarios wait.
 const (
 	saysDisk    = "the disk of the write-ahead log does not answer"
 	saysPutDown = "an operator declared this node down"
@@ -186,12 +187,12 @@ func (l *tail) Write(line []byte) (int, error) {
 		l.had[text] = l.had[text] || strings.Contains(string(line), text)
 	}
 	if strings.Contains(string(line), "the process ends") {
-		fmt.Fprint(os.Stderr, string(line)) // this test is in the process, so it cannot print the log later
+		fmt.Fprint(os.Stderr, string(line)) // the test runs in the process that ends, so it cannot print the log later
 	}
 	return len(line), nil
 }
 
-// said reports whether a message was logged, however long ago.
+// said reports whether a message has been logged, no matter how long ago.
 func (l *tail) said(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

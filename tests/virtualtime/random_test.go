@@ -68,7 +68,7 @@ func (n nemesis) sleep(most time.Duration) { time.Sleep(time.Duration(n.rng.Int6
 // any returns a random node.
 func (n nemesis) any() int { return 1 + n.rng.IntN(n.opts.nodes) }
 
-// some returns a random set of nodes, at least one.
+// some returns a random set of one to most nodes.
 func (n nemesis) some(most int) (nodes []int) {
 	for _, k := range n.rng.Perm(n.opts.nodes)[:1+n.rng.IntN(most)] {
 		nodes = append(nodes, 1+k)

@@ -15,10 +15,11 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestNodeWithoutCurrentRolesChangesNothing isolates a node, which leads shards
-// on its own, from the metadata. It must execute no command of a caller whose
-// roles may have been revoked in the meantime. It must still answer queries,
-// and work as before once it reaches the others.
+// TestNodeWithoutCurrentRolesChangesNothing isolates a node from the metadata,
+// while it still leads shards of which it has the only replica. It must execute
+// no command of a caller whose roles may have been revoked in the meantime. It
+// must still answer queries, and work as before once it reaches the other
+// nodes.
 func TestNodeWithoutCurrentRolesChangesNothing(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	const root = "hst_rootrootrootrootrootrootrootrootrootrootroot"
@@ -53,7 +54,7 @@ func TestNodeWithoutCurrentRolesChangesNothing(t *testing.T) {
 				t.Errorf("%s: the node does not say what it knows of the cluster", when)
 			}
 		}
-		time.Sleep(5 * time.Minute) // without any request
+		time.Sleep(5 * time.Minute) // five minutes without any request
 		if _, err := command(); err != nil {
 			t.Fatalf("a cluster that was idle: %v", err)
 		}

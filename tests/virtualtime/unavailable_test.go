@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/host/network"
 )
 
-// saidBy bounds the time in which a node must report that it cannot serve a
+// saidBy limits the time in which a node must report that it cannot serve a
 // call.
 const saidBy = time.Second
 
@@ -39,7 +39,7 @@ func (w *world) plain(i int) *plain {
 	return &plain{w, string(id(i)), entityv1connect.NewEntityServiceClient(over, base), clusterv1connect.NewClusterServiceClient(over, base)}
 }
 
-// about returns calls of each kind about an entity and its shard.
+// about returns calls of each kind for an entity and its shard.
 func (p *plain) about(entity string) func(context.Context) map[string]func() error {
 	return func(ctx context.Context) map[string]func() error { return p.calls(ctx, entity) }
 }
@@ -94,7 +94,8 @@ func (p *plain) ofMetadata(ctx context.Context) map[string]func() error {
 	}
 }
 
-// refused makes every call and checks that each fails as unavailable soon.
+// refused makes every call, and checks that each of them soon fails with
+// unavailable.
 func (p *plain) refused(calls func(context.Context) map[string]func() error) {
 	p.w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -118,7 +119,7 @@ func (w *world) entityOf(shard uint32) string {
 }
 
 // majorityBesideMetadata returns a shard, its voters, and two nodes that are a
-// majority of its voters but not of the metadata shard's.
+// majority of the shard's voters but not of the metadata shard's voters.
 func (w *world) majorityBesideMetadata() (shard uint32, voters []string, nodes []int) {
 	w.t.Helper()
 	shards := w.shards(1)
@@ -135,8 +136,8 @@ func (w *world) majorityBesideMetadata() (shard uint32, voters []string, nodes [
 }
 
 // Two of five nodes die, and with them the majority of some shards. Every node,
-// also one without a replica of such a shard, must report that soon and name
-// the missing nodes.
+// including those without a replica of such a shard, must soon report that and
+// name the missing nodes.
 func TestShardWithoutMajorityRejectsRequestsOnEveryNode(t *testing.T) {
 	run(t, options{nodes: 5, shards: 6}, func(t *testing.T, w *world) {
 		w.found()
@@ -191,9 +192,9 @@ func TestMetadataWithoutMajorityRejectsRequests(t *testing.T) {
 	})
 }
 
-// One of three links is cut. Both ends have a majority with the third node, and
-// must report soon that they cannot reach the leader of a shard if that is the
-// other end.
+// One of three links is cut. Each of its ends still has a majority together
+// with the third node. If the other end leads a shard, it must soon report that
+// it cannot reach the shard's leader.
 func TestCutLinkIsReported(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.found()

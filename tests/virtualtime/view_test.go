@@ -62,7 +62,7 @@ func (w *world) leader(shard uint32, seenBy int) (leads int) {
 	return leads
 }
 
-// place returns the number of a node.
+// place returns the number of the node with a name.
 func (w *world) place(name string) int {
 	for i := 1; i <= w.opts.nodes+spare; i++ {
 		if name == string(id(i)) {
@@ -105,10 +105,10 @@ func (w *world) haveVoted(shards []*clusterv1.Shard, voters int, gone ...int) bo
 }
 
 // allVoted reports whether every running node sees the given number of voters
-// of every shard in the same version of the metadata. Only then can a node be
-// lost: a replica uses the previous voters until it learns that a change is
-// committed. If only the leader knows that and is lost, the others may need a
-// voter that is gone.
+// of every shard in the same version of the metadata. Only then can the cluster
+// survive the loss of a node. A replica uses the previous voters until it
+// learns that a change is committed. If only the leader knows that and is lost,
+// the other replicas may need a voter that is gone.
 func (w *world) allVoted(voters int) bool {
 	var metadata uint64
 	for i := range w.nodes {
@@ -121,7 +121,7 @@ func (w *world) allVoted(voters int) bool {
 	return true
 }
 
-// others returns the running nodes except one.
+// others returns the running nodes except the given one.
 func (w *world) others(than int) (nodes []int) {
 	for i := range w.nodes {
 		if i != than {
@@ -145,8 +145,8 @@ func (w *world) heldBy(i int) string {
 	return ""
 }
 
-// soon returns a context that ends when a node without a quorum must have
-// rejected a call.
+// soon returns a context that ends at the time by which a node without a quorum
+// must have rejected a call.
 func (w *world) soon() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), refusedSoon)
 	w.ends = append(w.ends, cancel)

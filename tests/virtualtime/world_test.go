@@ -27,8 +27,8 @@ import (
 
 // Durations of a scenario.
 const (
-	// hop is the latency between hosts. It separates the operations of a
-	// history, and lets time pass for callers that never pause.
+	// hop is the latency between hosts. Because of it, the operations of a history
+	// have different times, and time also passes for callers that never pause.
 	hop = 200 * time.Microsecond
 	// patience bounds every wait for the cluster.
 	patience = 2 * time.Minute
@@ -40,7 +40,7 @@ const (
 type options struct {
 	nodes  int
 	shards uint32
-	config func(i int, c *config.Config) // changes a node's configuration
+	config func(i int, c *config.Config) // changes a node's configuration; may be nil
 }
 
 // world is a cluster in a bubble. Only the test's goroutine may call its
@@ -51,7 +51,7 @@ type world struct {
 	dir     string
 	net     *memnet.Network
 	nodes   map[int]*node
-	disks   sync.Map // *hangingDisk by node number
+	disks   sync.Map // disks of type *hangingDisk, by node number
 	log     *tail
 	stops   sync.WaitGroup // waits for nodes that died and are still shutting down
 	clients []*caller
@@ -71,7 +71,8 @@ type node struct {
 	port *port
 }
 
-// port is a process's access to the network. The host outlives the process.
+// port is a process's access to the network. The host continues to exist after
+// the process has ended.
 type port struct {
 	*memnet.Host
 	dead atomic.Bool
@@ -125,7 +126,7 @@ func run(t *testing.T, opts options, scenario func(t *testing.T, w *world)) {
 // close stops all nodes and clients. Time passes until the last goroutine has
 // ended.
 func (w *world) close() {
-	if w.load != nil { // the scenario failed before judge
+	if w.load != nil { // the scenario failed before it called judge
 		w.load.Abandon()
 	}
 	for _, end := range w.ends {
@@ -230,8 +231,8 @@ func (w *world) start(nodes ...int) {
 	}
 }
 
-// found starts all nodes and waits until the cluster serves and survives the
-// loss of one node.
+// found starts all nodes, and waits until the cluster serves requests and can
+// survive the loss of one node.
 func (w *world) found() {
 	w.t.Helper()
 	w.start(w.all()...)
@@ -292,9 +293,9 @@ func (w *world) stopAll() {
 	all.Wait()
 }
 
-// kill ends processes as SIGKILL does: their connections break, they send
-// nothing more, and their next processes find on disk what they had written by
-// then. The remains of a killed process shut down in the background.
+// kill ends processes like SIGKILL: their connections break, they send nothing
+// more, and the next processes of the nodes find on disk everything that was
+// written by then. The remains of a killed process shut down in the background.
 func (w *world) kill(nodes ...int) {
 	w.t.Helper()
 	for _, i := range nodes {
@@ -302,12 +303,12 @@ func (w *world) kill(nodes ...int) {
 		n.port.dead.Store(true)
 		n.port.Kill()
 	}
-	synctest.Wait() // nobody is writing now
+	synctest.Wait() // no goroutine is writing now
 	for _, i := range nodes {
 		n := w.nodes[i]
 		delete(w.nodes, i)
 		copyDir(w.t, n.dir, w.nextDir(i))
-		w.stops.Go(func() { _ = n.end() }) // the listeners are closed already
+		w.stops.Go(func() { _ = n.end() }) // the error is ignored, because the listeners are already closed
 	}
 }
 
@@ -337,7 +338,7 @@ func (w *world) until(what string, condition func() bool) {
 	w.within(patience, what, condition)
 }
 
-// within is until with a limit. It returns the elapsed time.
+// within is like until, with a limit on the time. It returns the elapsed time.
 func (w *world) within(limit time.Duration, what string, condition func() bool) time.Duration {
 	w.t.Helper()
 	began := time.Now()
@@ -391,7 +392,7 @@ func (w *world) caller(on string, only bool, nodes ...int) *caller {
 	return c
 }
 
-// client returns a client on a host of its own that knows all nodes.
+// client returns a client on a separate host that knows all nodes.
 func (w *world) client() *caller { return w.caller(callersHost, false, w.all()...) }
 
 // beside returns a client on a node's host that talks only to this node, so

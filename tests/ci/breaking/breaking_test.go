@@ -42,9 +42,9 @@ func copied(t *testing.T) string {
 	return dir
 }
 
-// TestBreakingChangesFailTheCheck writes a baseline and changes the API after
-// it. A field with a different number fails the check before any code is
-// compared, but not in the API between nodes.
+// TestBreakingChangesFailTheCheck writes a baseline and then changes the API.
+// If a field gets a different number, the check fails before any code is
+// compared, except in the API between nodes.
 func TestBreakingChangesFailTheCheck(t *testing.T) {
 	const breaks = "breaks clients of the previous release"
 	for name, tt := range map[string]struct {
@@ -74,7 +74,7 @@ func TestBreakingChangesFailTheCheck(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// Afterwards the check compares generated code, which the copy lacks.
+			// The check then compares generated code, which the copy does not have.
 			out, err := exec.Command("sh", filepath.Join(dir, "generate.sh"), "check").CombinedOutput()
 			if err == nil {
 				t.Fatal("the check passes without generated code")
@@ -86,8 +86,8 @@ func TestBreakingChangesFailTheCheck(t *testing.T) {
 	}
 }
 
-// renumbered gives the first field number 1 of a file a number that no message
-// uses.
+// renumbered changes the first field with number 1 in a file to a number that
+// no message uses.
 func renumbered(text []byte) []byte {
 	return bytes.Replace(text, []byte(" = 1;"), []byte(" = 900;"), 1)
 }

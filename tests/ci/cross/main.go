@@ -1,14 +1,14 @@
-// Command cross type-checks the program and its clients for every platform that
-// they are built for, or for the given ones:
+// Command cross type-checks the program and its clients for every platform for
+// which they are built, or for the given platforms:
 //
 //	cross [-build] [-vet] [SYSTEM/PROCESSOR...]
 //
 // With an empty cache, compiling needs minutes of processor time for each
 // platform. Nearly all portability errors are type errors, such as a function
-// or a constant that one system lacks. cross therefore reads the sources once
-// and checks the types for all platforms in seconds. With -build and -vet it
-// also runs go build and go vet for each platform. It runs the go command and
-// starts no goroutine.
+// or a constant that does not exist on one system. cross therefore reads the
+// sources once and checks the types for all platforms in seconds. With -build
+// and -vet it also runs go build and go vet for each platform. It runs the go
+// command and starts no goroutine.
 package main
 
 import (

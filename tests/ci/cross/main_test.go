@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A function that one system lacks is an error only on that system.
+// A function that does not exist on one system is reported as an error only for
+// that system.
 func TestCheckFindsFunctionMissingOnOneSystem(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{

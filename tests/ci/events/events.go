@@ -13,14 +13,15 @@ import (
 type Event struct {
 	Action     string
 	Package    string  `json:",omitempty"`
-	ImportPath string  `json:",omitempty"` // for build output and build failures
+	ImportPath string  `json:",omitempty"` // set for build output and build failures
 	Test       string  `json:",omitempty"`
 	Output     string  `json:",omitempty"`
 	Elapsed    float64 `json:",omitempty"` // seconds
 }
 
-// Again is an action that only this project uses: the named test failed in this
-// stream, and the following events belong to a run of it alone.
+// Again is an action that only this project uses. It means that the named test
+// failed in this stream, and that the following events belong to a second run
+// of that test alone.
 const Again = "again"
 
 // Test is a test, or a package if the name is empty.
@@ -39,8 +40,8 @@ func (t Test) Top() Test {
 	return t
 }
 
-// Of returns the test that an event belongs to; for builds, the import path
-// that was built.
+// Of returns the test to which an event belongs. For a build event, it returns
+// the import path that was built.
 func (e *Event) Of() Test {
 	if e.Package == "" {
 		return Test{e.ImportPath, e.Test}

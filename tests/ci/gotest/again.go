@@ -13,12 +13,12 @@ import (
 )
 
 // mostAgain is the maximum number of tests of one go test that are run again.
-// If more fail, the run fails whatever a second attempt would give.
+// If more tests fail, none of them is run again and the run fails.
 const mostAgain = 2
 
-// always matches output that a slow machine does not explain. A failure with
-// such output counts even if the test passes later. Goroutine stacks indicate
-// leaks and panics.
+// always matches output that a slow machine cannot explain. A failure with such
+// output counts even if the test passes later. Goroutine stacks indicate leaks
+// and panics.
 var always = regexp.MustCompile(`(?i)data race|race detected|goroutine|(?m:^(panic|fatal error): )`)
 
 // outcome is the result of a run of go test.
@@ -76,8 +76,9 @@ func (o *outcome) anyFailed(pkg string) bool {
 	return false
 }
 
-// again returns the tests to run once more: all that failed, or none with the
-// reason. If one failure counts, the run fails anyway, so none is run again.
+// again returns the tests to run once more: either all failed tests, or none
+// and the reason. If one of the failures always counts, the run fails anyway,
+// so no test is run again.
 func (o *outcome) again(g guarantees) (tests []events.Test, why string) {
 	for pkg, how := range o.broken {
 		return nil, pkg + ": " + how
@@ -100,8 +101,9 @@ func (o *outcome) again(g guarantees) (tests []events.Test, why string) {
 	return tests, "none failed"
 }
 
-// guarantees are tests of guarantees that hostd gives under any fault. They
-// draw seeds and kill nodes, so a pass on the second run proves nothing.
+// guarantees lists the tests of guarantees that hostd gives under any fault.
+// These tests draw seeds and kill nodes, so passing on the second run proves
+// nothing.
 type guarantees []guarantee
 
 type guarantee struct {
@@ -134,7 +136,7 @@ func readGuarantees(r io.Reader) (guarantees, error) {
 	return g, lines.Err()
 }
 
-// of returns the guarantee that a test checks; "" if it checks none.
+// of returns the guarantee that a test checks, or "" if it checks none.
 func (g guarantees) of(test events.Test) string {
 	for _, one := range g {
 		if (one.pkg == "" || one.pkg == test.Package) && one.name.MatchString(test.Name) {

@@ -127,8 +127,9 @@ func TestGuaranteesExist(t *testing.T) {
 	}
 }
 
-// TestFailedTestsAreRetried runs go test on a module of its own, whose tests fail
-// only the first time, always, or as guarantees do.
+// TestFailedTestsAreRetried runs go test on a temporary module with tests that
+// fail only the first time, tests that always fail, and failing tests of
+// guarantees.
 func TestFailedTestsAreRetried(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("needs the go command")

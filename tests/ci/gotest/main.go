@@ -6,7 +6,7 @@
 //
 // It exits like go test, except that it exits 0 if every failed test passed on
 // the second run; the totals name these tests. Its goroutines belong to the go
-// commands that it waits for.
+// commands for which it waits.
 package main
 
 import (
@@ -126,8 +126,7 @@ func write(to io.Writer, list ...events.Event) error {
 }
 
 // alone changes the arguments of go test so that it runs only one of the tests.
-// It keeps all arguments that are neither packages nor select tests, such as
-// -race.
+// It keeps all arguments except packages and flags that select tests.
 func alone(args []string, test events.Test) []string {
 	var out []string
 	placed := false

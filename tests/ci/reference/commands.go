@@ -32,7 +32,8 @@ const flagTable = `| flag | default | meaning |
 |---|---|---|
 `
 
-// sharedBy is the number of commands from which on a flag is listed once.
+// sharedBy is the number of commands from which on a flag that they share is
+// listed only once.
 const sharedBy = 12
 
 // command is a command in the output of hostd commands.
@@ -48,7 +49,7 @@ type commandFlag struct{ Name, Shorthand, Value, Default, Usage string }
 func describeCommands(root string) ([]byte, error) {
 	cmd := exec.Command("go", "run", "./cmd/hostd", "commands")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HOSTD_") }) // they would change defaults
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HOSTD_") }) // HOSTD_ variables would change the defaults in the output
 	return cmd.Output()
 }
 
@@ -79,8 +80,9 @@ func commands(described []byte) (string, error) {
 	return p.String(), nil
 }
 
-// commandPage is the page so far, the number of commands with each flag, and
-// the keys of a node's configuration, which are flags of hostd serve.
+// commandPage holds the text of the page so far, the number of commands with
+// each flag, and the keys of a node's configuration, which are the flags of
+// hostd serve.
 type commandPage struct {
 	strings.Builder
 	uses map[commandFlag]int

@@ -113,8 +113,8 @@ func show(n int64, unit string) string {
 	return text
 }
 
-// numbers are the limits in a package: constants, defaults that fill in fields
-// of options, and fields of literals.
+// numbers are the limits in a package: constants, default values of option
+// fields, and fields of literals.
 type numbers struct {
 	constants map[string]ast.Expr
 	defaults  map[string][]ast.Expr
@@ -170,7 +170,8 @@ func (n *numbers) read(node ast.Node) bool {
 	return true
 }
 
-// value returns the only number that the package has under a name.
+// value returns the number that has the given name in the package. It is an
+// error if there are several.
 func (n *numbers) value(name string) (int64, error) {
 	exprs := n.defaults[name]
 	if e, ok := n.constants[name]; ok {
@@ -191,8 +192,8 @@ func (n *numbers) value(name string) (int64, error) {
 }
 
 // number evaluates an expression of literals, constants of the package and
-// units of time. The kind of the result is unknown if the expression contains
-// anything else.
+// units of time. If the expression contains anything else, the kind of the
+// result is constant.Unknown.
 func (n *numbers) number(e ast.Expr, depth int) constant.Value {
 	unknown := constant.MakeUnknown()
 	if depth > 8 {

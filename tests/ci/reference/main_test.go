@@ -43,7 +43,8 @@ func TestLimitNumbersMatchCode(t *testing.T) {
 }
 
 // TestCommandReferenceIsCurrent compares the page with the commands of the
-// program: a command or flag that is added, renamed or removed changes it.
+// program, so that it fails if a command or flag is added, renamed or removed
+// without updating the page.
 func TestCommandReferenceIsCurrent(t *testing.T) {
 	described, err := exec.Command(testkit.Program(t), "commands").Output()
 	if err != nil {

@@ -4,10 +4,11 @@
 //
 //	N passed, N failed, N skipped
 //
-// Every test counts once for each run, subtests included. It exits 1 if there
-// is a failure, a package that did not finish, a test that every run skipped
-// without a reason in the list of allowed skips, too many flaky tests, or no
-// test at all. It never runs tests itself and starts no goroutine.
+// Every test counts once for each run, subtests included. It exits with code 1
+// if a test failed, if a package did not finish, if every run skipped a test
+// without a reason in the list of allowed skips, if there are too many flaky
+// tests, or if there is no test at all. It never runs tests itself and starts
+// no goroutine.
 package main
 
 import (

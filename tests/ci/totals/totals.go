@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/tests/ci/events"
 )
 
-// tooFlaky is the number of flaky tests that fails the run.
+// tooFlaky is the number of flaky tests at which the run fails.
 const tooFlaky = 3
 
 // result is the result of one run of one test, or of a package that failed
@@ -20,7 +20,7 @@ type result struct {
 	events.Test
 	status  status
 	seconds float64
-	output  string // if it did not pass at once
+	output  string // set if the test did not pass at once
 }
 
 type status int
@@ -116,7 +116,8 @@ func (s *stream) count(e *events.Event) {
 		s.results = append(s.results, result{k, failed, 0, s.output[k]})
 		s.broken[k.Package] = true
 	case "fail":
-		// A package that fails because of its tests is not another failure.
+		// A package that fails only because of its tests is not counted as a separate
+		// failure.
 		if k.Name != "" || !s.broken[k.Package] && !s.broken[events.BuildOf(k.Package)] {
 			s.results = append(s.results, result{k, failed, e.Elapsed, s.output[k]})
 		}
@@ -153,12 +154,12 @@ func (s *stream) forgive(k events.Test) {
 func byName(a, b events.Test) int { return strings.Compare(a.String(), b.String()) }
 
 // later is the skip message of slow tests that were not selected. The
-// continuous run runs each of them in one of its next runs.
+// continuous test run selects each of them in one of its next runs.
 const later = "takes long: run it by its name"
 
 // report writes the summary and reports whether the run is successful. A test
-// that only some runs skipped counts as run, because short runs may skip what a
-// full run includes.
+// that only some runs skipped counts as run, because short runs may skip tests
+// that a full run includes.
 func (t *totals) report(w io.Writer) bool {
 	n := map[status]int{}
 	ran, skips := map[events.Test]bool{}, map[events.Test]string{}

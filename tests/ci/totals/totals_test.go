@@ -24,7 +24,8 @@ func failure(name, output string) string {
 
 func again(name string) string { return line("again", name) }
 
-// flake returns the output of a test that fails, and passes alone.
+// flake returns the output of a test that fails, and passes when it is run
+// alone.
 func flake(name string) string {
 	return failure(name, "late") + endFail + again(name) + start + line("pass", name) + end
 }
@@ -89,7 +90,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// A short run may skip what a full run includes.
+// A short run may skip tests that a full run includes.
 func TestSkippedInOneRunOnly(t *testing.T) {
 	sum := newTotals()
 	for _, in := range []string{start + line("pass", "A") + end, start + line("skip", "A") + end} {

@@ -33,8 +33,8 @@ import (
 type credentials struct {
 	t    *testing.T
 	file string
-	good string // never expires
-	past string // expired
+	good string // a token that never expires
+	past string // an expired token
 }
 
 func newCredentials(t *testing.T) *credentials {
@@ -122,8 +122,8 @@ func (s *surface) attempt(t *testing.T, p procedure, token string) (status int, 
 	return res.StatusCode, string(text[:n])
 }
 
-// TestEveryProcedureAuthenticatesCallers checks for each auth mode that every procedure
-// answers the callers that the mode admits and rejects all others.
+// TestEveryProcedureAuthenticatesCallers checks, for each auth mode, that every
+// procedure answers the callers that the mode admits and rejects all other callers.
 func TestEveryProcedureAuthenticatesCallers(t *testing.T) {
 	all := procedures()
 	if len(all) < 40 {
@@ -144,7 +144,7 @@ func TestEveryProcedureAuthenticatesCallers(t *testing.T) {
 				flags = with.flags(c.mode)
 			}
 			s := start(t, testkit.NodeOptions{Flags: flags, Token: with.good})
-			// A watch of settings answers only if there is a setting.
+			// A watch of settings sends a response only if there is a setting.
 			if _, err := s.node.Client(client.Options{}).PutSetting(t.Context(), "a", "b"); err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +171,7 @@ func TestEveryProcedureAuthenticatesCallers(t *testing.T) {
 	}
 }
 
-// checkOpen checks how a node answers plain requests without a credential.
+// checkOpen checks how a node answers plain HTTP requests without a credential.
 func (s *surface) checkOpen(t *testing.T, anonymous bool) {
 	t.Helper()
 	for path, open := range map[string]bool{"/livez": true, "/readyz": true, "/metrics": true, "/": anonymous, "/nothing": anonymous} {
@@ -219,9 +219,9 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestUnauthenticatedBodyIsNotRead checks that of a body of 1 GiB from an
-// unauthenticated caller, the node receives only what was in flight when it
-// read the header.
+// TestUnauthenticatedBodyIsNotRead checks that if an unauthenticated caller
+// sends a body of 1 GiB, the node receives only the bytes that were in flight
+// when it read the header.
 func TestUnauthenticatedBodyIsNotRead(t *testing.T) {
 	const whole = 1 << 30
 	with := newCredentials(t)
@@ -248,8 +248,8 @@ func TestUnauthenticatedBodyIsNotRead(t *testing.T) {
 			continue
 		}
 		res.Body.Close()
-		// The client can send as much as fits into the kernel's buffers and
-		// HTTP/2's flow control window.
+		// The client can send at most the bytes that fit into the kernel's buffers
+		// and HTTP/2's flow control window.
 		if n := body.read.Load(); res.StatusCode != http.StatusUnauthorized || n > 32<<20 {
 			t.Errorf("%s: %s after %d bytes", c.name, res.Status, n)
 		}
@@ -337,7 +337,7 @@ func TestRevokedTokensEndStreams(t *testing.T) {
 }
 
 // TestNodesForwardForTheirCallers checks that a cluster with authentication
-// serves every call at every node, as a cluster without it does.
+// serves every call at every node, like a cluster without authentication.
 func TestNodesForwardForTheirCallers(t *testing.T) {
 	with := newCredentials(t)
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 8, Flags: with.flags("required"), Token: with.good})

@@ -23,7 +23,7 @@ func clusterOf(n *testkit.Node) clusterv1connect.ClusterServiceClient {
 	return clusterv1connect.NewClusterServiceClient(http.DefaultClient, n.API())
 }
 
-// postJSON makes a call as curl would and decodes the response.
+// postJSON makes a call like curl and decodes the response.
 func postJSON(t *testing.T, n *testkit.Node, procedure, body string, out any) int {
 	t.Helper()
 	res, err := http.Post(n.API()+procedure, "application/json", strings.NewReader(body))

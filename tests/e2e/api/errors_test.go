@@ -23,7 +23,7 @@ type refusal struct {
 	name    string
 	request proto.Message
 	code    connect.Code
-	say     string // part of the message: what is wrong or what to do
+	say     string // part of the message that says what is wrong or what to do
 }
 
 // TestErrors makes every failing call over every protocol.
@@ -89,7 +89,7 @@ func TestErrors(t *testing.T) {
 	} {
 		for _, p := range protocols {
 			if p.name == "connect json" && (r.name == "data that is not UTF-8" || r.name == "message over the limit") {
-				continue // base64 encodes these bytes differently
+				continue // this variant of base64 encodes these bytes differently
 			}
 			t.Run(r.name+"/"+p.name, func(t *testing.T) {
 				s.unchanged(t, []string{"counter", "account"}, func() {

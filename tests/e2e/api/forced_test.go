@@ -15,8 +15,8 @@ import (
 )
 
 // TestHistoryNamesTokenThatForcedActivation checks that with authentication, the history
-// of a type names the token that forced a module, and for each other module the
-// token that activated it.
+// of a type names the token that forced a module's activation and, for every other
+// module, the token that activated it.
 func TestHistoryNamesTokenThatForcedActivation(t *testing.T) {
 	with := newCredentials(t)
 	boss := authn.NewToken()

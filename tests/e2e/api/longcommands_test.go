@@ -50,14 +50,14 @@ func run(t *testing.T, n *testkit.Node, args ...string) *longCommand {
 	}
 	go func() {
 		defer close(r.done)
-		_ = r.cmd.Wait() // the exit code says the rest
+		_ = r.cmd.Wait() // the exit code is checked later
 		cancel()
 	}()
 	return r
 }
 
-// await waits until the command has printed a text, and reports false if it has
-// ended without it.
+// await waits until the command has printed a text. It returns false if the
+// command has ended without printing it.
 func (r *longCommand) await(text string) bool {
 	for {
 		if strings.Contains(r.output(), text) {
@@ -71,8 +71,8 @@ func (r *longCommand) await(text string) bool {
 	}
 }
 
-// interrupt presses Ctrl-C once the command has printed a text, and checks that
-// it ends as a failure that says so.
+// interrupt sends SIGINT, as Ctrl-C does, once the command has printed a text,
+// and checks that the command fails with a message about the interruption.
 func (r *longCommand) interrupt(once string) {
 	r.t.Helper()
 	if !r.await(once) {
@@ -94,8 +94,8 @@ func (r *longCommand) code() int {
 }
 
 // TestOrdersOutliveTheirCommands checks that 'node drain' ends at its timeout
-// and when it is interrupted, while nobody can carry out the order, and that the
-// cluster keeps the order until it is taken back.
+// and when it is interrupted, even if no node can take over the leaderships,
+// and that the cluster keeps the order until it is revoked.
 func TestOrdersOutliveTheirCommands(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 2})
@@ -104,7 +104,7 @@ func TestOrdersOutliveTheirCommands(t *testing.T) {
 	if out, code := n.Run("node", "drain", "n2", "--addr", n.API()); code != 0 {
 		t.Fatalf("node drain: exit code %d, %s", code, out)
 	}
-	pending := func() bool { // n1 has nobody to hand its leaderships to
+	pending := func() bool { // n1 has no node to which it can transfer its leaderships
 		for _, o := range c.Overview(0).GetPendingOperations() {
 			if o.GetNodeId() == "n1" && o.GetKind() == "drain" {
 				return true
@@ -134,7 +134,7 @@ func TestOrdersOutliveTheirCommands(t *testing.T) {
 // next command, because only one verification runs at a time.
 func TestVerificationsEndWithTheirCommands(t *testing.T) {
 	t.Parallel()
-	n := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--verify-rate", "40"}}) // about two entities a second
+	n := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--verify-rate", "40"}}) // verify about two entities a second
 	n.Push("counter")
 	c := n.Client(client.Options{Timeout: testkit.Patience})
 	for i := range 200 {

@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// memberAt returns a member as a node sees it; nil if the node does not list
-// it.
+// memberAt returns a member as a node lists it, or nil if the node does not
+// list it.
 func memberAt(c *testkit.Cluster, node int, id string) *clusterv1.Member {
 	for _, m := range c.Overview(node).GetMembers() {
 		if m.GetNodeId() == id {

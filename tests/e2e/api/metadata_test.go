@@ -96,7 +96,7 @@ func refused(t *testing.T, n *testkit.Node, because string, args ...string) {
 	}
 }
 
-// another returns the file with its cluster ID changed.
+// another returns the name of a copy of the file with a different cluster ID.
 func another(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)

@@ -111,7 +111,7 @@ func TestGuestFaults(t *testing.T) {
 		handle []byte
 		frames []byte
 		say    string
-		code   connect.Code // CodeInternal if 0
+		code   connect.Code // expected code; 0 means CodeInternal
 	}{
 		{"trap", guest.Unreachable, nil, "unreachable", 0},
 		{"span-outside", guest.Span(guest.MemoryBytes-4, 8), nil, "memory", 0},
@@ -133,7 +133,7 @@ func TestGuestFaults(t *testing.T) {
 			s.upload(t, m)
 			s.send(t, command(good, "neighbour", "go", ""))
 			s.unchanged(t, []string{"counter", good, f.name}, func() {
-				for range 3 { // repeated: the entity may be quarantined, and then its commands are rejected
+				for range 3 { // retried, because the entity may be quarantined and its commands are then rejected
 					r := command(f.name, "a", "go", "")
 					r.CommandId = "same"
 					_, err := s.call(t.Context(), r)

@@ -14,8 +14,8 @@ import (
 )
 
 // The policy of a cluster comes from the flags of the node that bootstraps it,
-// whatever the flags of other nodes, until an operator changes it through any
-// node.
+// regardless of the flags of other nodes, until an operator changes it through
+// any node.
 func TestPolicyOfBootstrappingNodeApplies(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -59,8 +59,8 @@ func TestPolicyOfBootstrappingNodeApplies(t *testing.T) {
 	}
 	setTogether(t, c)
 	const want = "replication 1, min-members 2, rebalance off, dead-after 1m30s\n"
-	// The policy outlives the processes and ignores their flags, whichever node
-	// is the coordinator.
+	// The policy survives restarts and does not depend on the flags of the
+	// restarted nodes, whichever node is the coordinator.
 	c.Restart(c.Leader(0))
 	for i := range c.Nodes() {
 		c.Await("the policy is known", func() bool { return strings.Contains(status(i), want) })
@@ -91,7 +91,7 @@ func setTogether(t *testing.T, c *testkit.Cluster) {
 		}
 		all.Wait()
 		one := uint32(1)
-		p, err := clients[0].SetPolicy(ctx, &clusterv1.SetPolicyRequest{Replication: &one}) // unchanged
+		p, err := clients[0].SetPolicy(ctx, &clusterv1.SetPolicyRequest{Replication: &one}) // sets no field, so the policy is unchanged
 		if err != nil || p.GetMinMembers() != members || p.GetRebalance() != on || p.GetDeadAfterMillis() != after {
 			t.Fatalf("round %d: %v, %v; min-members %d, rebalance %v, dead-after %d ms were set at once", round, p, err, members, on, after)
 		}

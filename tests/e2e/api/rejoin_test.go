@@ -99,7 +99,7 @@ func TestWipedNodeRejoins(t *testing.T) {
 	testkit.AddToCounters(t, c.Node(2).Client(client.Options{Timeout: testkit.Patience}), 4)
 }
 
-// rejoined waits until a node votes in every shard again.
+// rejoined waits until a node is a voter of every shard again.
 func rejoined(t *testing.T, c *testkit.Cluster, place int) {
 	t.Helper()
 	id := c.Node(place).ID()

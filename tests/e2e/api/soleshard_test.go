@@ -16,9 +16,9 @@ import (
 
 const soleShards = 5
 
-// bereft chooses a shard and which of its three replicas survives when the
-// other two nodes lose their disks. No other shard may lose its majority with
-// them, and at most one of the two nodes may be a voter of the metadata shard.
+// bereft chooses a shard, and the node whose replica survives when the other
+// two nodes lose their disks. No other shard may lose its majority by that, and
+// at most one of the two nodes may be a voter of the metadata shard.
 func bereft(t *testing.T, c *testkit.Cluster) (shard uint32, left int, lost [2]int) {
 	t.Helper()
 	shards := c.Shards(0)
@@ -53,9 +53,9 @@ func shownShard(c *testkit.Cluster, place int, shard uint32) *clusterv1.Shard {
 
 // Two of three disks of a shard are lost permanently. The shard serves the data
 // of the third replica only after an operator confirms it, and then gets new
-// replicas on the other nodes. Data that only the lost replicas had is lost. A
-// shard that has its majority ignores a replica that an operator made the only
-// one, and continues.
+// replicas on the other nodes. Data that only the lost replicas had is lost. If
+// an operator makes a replica the only one although the shard has its majority,
+// the shard ignores that and continues.
 func TestShardWithoutMajorityIsRecovered(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()
@@ -135,7 +135,7 @@ func TestShardWithoutMajorityIsRecovered(t *testing.T) {
 	if err := survivor.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	add(2) // the second addition is lost, and the shard serves
+	add(2) // the second addition is lost, and the shard serves requests
 	c.Await("three vote on the shard", func() bool {
 		s := shownShard(c, left, shard)
 		return s.GetLeader() != "" && len(s.GetVoters()) == 3 && !slices.Contains(s.GetVoters(), c.Node(lost[1]).ID())

@@ -127,7 +127,7 @@ func answer[T any, P interface {
 	return P(res.Msg), nil
 }
 
-// post makes a call as curl would, with HTTP/1.1 and a body.
+// post makes a call like curl, with HTTP/1.1 and a body.
 func (s *surface) post(t *testing.T, procedure, contentType, body string) (status int, answer string) {
 	t.Helper()
 	res, err := http.Post(s.node.API()+procedure, contentType, strings.NewReader(body))
@@ -191,7 +191,7 @@ func (s *surface) written(t *testing.T, types ...string) []string {
 	return all
 }
 
-// unchanged runs a test that must write nothing for the types.
+// unchanged runs a test, and checks that it has written nothing for the types.
 func (s *surface) unchanged(t *testing.T, types []string, run func()) {
 	t.Helper()
 	before := s.written(t, types...)

@@ -64,10 +64,10 @@ func (v verifying) verify(at int, args ...string) (out replayed, code int) {
 }
 
 // TestVerifyModules checks the verification of modules through any node. A
-// module that replays all histories to the same states agrees. A module that
-// makes other states is reported for each entity, with the first event at which
-// it differs. A module that fails is reported separately. During all of that,
-// entities are served by the active module.
+// module that replays all histories to the same states agrees. If a module
+// computes different states, each entity is reported with the first event at
+// which they differ. Failures of a module are reported separately. During all
+// of this, the active module serves the entities.
 func TestVerifyModules(t *testing.T) {
 	const entities = 24
 	v := verifying{Cluster: testkit.StartCluster(t, 3, testkit.ClusterOptions{}), t: t}
@@ -83,7 +83,7 @@ func TestVerifyModules(t *testing.T) {
 	broken := v.upload(failing.Build(), false)
 	for i := range entities {
 		id := fmt.Sprint("e", i)
-		// The first event adds nothing, so both modules make the same state of
+		// The first event adds nothing, so both modules compute the same state from
 		// it.
 		for _, amount := range []int{0, 1, 2} {
 			if _, err := v.c.Send(t.Context(), client.Command{EntityType: "trail", EntityID: id, Name: "add", Data: fmt.Appendf(nil, `{"amount":%d}`, amount)}); err != nil {
@@ -94,7 +94,7 @@ func TestVerifyModules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One entity is deleted and created again. The events of both lives are
+	// One entity is deleted and created again. The events of both incarnations are
 	// replayed.
 	if out, code := v.Node(0).Run("entity", "delete", "trail", "e0", "--addr", v.Node(0).API()); code != 0 {
 		t.Fatalf("entity delete ends with %d: %s", code, out)
@@ -160,7 +160,7 @@ func TestVerifyRespectsMemoryLimits(t *testing.T) {
 	frames := guest.Happened()
 	good := guest.Module{Bad: "shop", Frames: frames, Handle: guest.Span(guest.FramesAt, uint32(len(frames)))}
 	serves := v.upload(good.Build(), true)
-	grows := good // grows by 32 pages of 64 KiB with each batch of events, and traps if it does not get them
+	grows := good // grows memory by 32 pages of 64 KiB with each batch of events, and traps if that fails
 	grows.Apply = []byte{0x41, 32, 0x40, 0, 0x41, 0x7f, 0x46, 0x04, 0x40, 0x00, 0x0b, 0x41, 0}
 	tried := v.upload(grows.Build(), false)
 	large := good

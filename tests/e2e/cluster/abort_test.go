@@ -27,10 +27,11 @@ func failing(n int) guest.Module {
 	return m
 }
 
-// TestRuleAbortContinuesOnNewLeader kills the node that aborts a rollout because
-// of a rule: once before it has noticed that the rule is violated, and once
-// after the abort has begun. Another node must abort, once; then the older
-// module must serve all entities, and no command may be lost or executed twice.
+// TestRuleAbortContinuesOnNewLeader kills the node that aborts a rollout
+// because of a rule, once before it has noticed the violation and once after
+// the abort has begun. Another node must carry out the abort, exactly once. The
+// older module must then serve all entities, and no command may be lost or
+// executed twice.
 func TestRuleAbortContinuesOnNewLeader(t *testing.T) {
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 3})
 	c := cluster.Client(client.Options{Timeout: testkit.Patience})
@@ -44,7 +45,7 @@ func TestRuleAbortContinuesOnNewLeader(t *testing.T) {
 	}
 	const share = 5000
 	var sent [12]uint64
-	part := 0 // one of the entities that the newer module serves; its commands are only made to fail
+	part := 0 // number of an entity that the newer module serves; all of its commands are meant to fail
 	for (sharding.EntityID{Type: "versioned", ID: fmt.Sprint("e", part)}).Bucket() >= share {
 		part++
 	}
@@ -82,8 +83,8 @@ func TestRuleAbortContinuesOnNewLeader(t *testing.T) {
 		}
 		other := (at + 1) % nodes
 		if begun {
-			// The entities whose shards it leads cannot be checked, so the
-			// abort takes a while.
+			// The entities in the shards that the paused node leads cannot be checked,
+			// so the abort takes a while.
 			cluster.Pause(other)
 		}
 		here, err := client.New([]string{cluster.Node(at).API()}, client.Options{Timeout: testkit.Patience})

@@ -18,9 +18,9 @@ import (
 // report much earlier that it cannot answer.
 const answerTime = 5 * time.Second
 
-// askAll sends one node concurrent requests for entities of every shard, like a
-// caller that knows no other node. It returns the codes and the time of the
-// slowest request.
+// askAll sends concurrent requests for entities of every shard to one node,
+// like a caller that knows no other node. It returns the codes, and the
+// duration of the slowest request.
 func (w *world) askAll(place int) (codes []connect.Code, slowest time.Duration) {
 	w.t.Helper()
 	c := entityv1connect.NewEntityServiceClient(http.DefaultClient, w.Node(place).API())

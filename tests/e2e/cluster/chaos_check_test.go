@@ -29,9 +29,9 @@ type kept struct {
 	first    uint64 // sequence of the first event
 	events   []told
 	at       map[string]uint64   // last sequence of each client's command
-	taken    map[string][]string // tokens by source, in order
+	taken    map[string][]string // received tokens by source, in order
 	answered []string
-	armed    map[string]armed // by timer
+	armed    map[string]armed // timers that are set, by name
 	set      int              // number of timers set
 	rang     int
 	faults   []string
@@ -104,9 +104,9 @@ func (k *kept) record(rec *journal.Record) error {
 	return nil
 }
 
-// event applies the rules of timers to an event and records what is compared
-// with the other side later. If the first events of the entity were compacted,
-// a timer may have been set before.
+// event checks the rules of timers for an event, and records the tokens that
+// are later compared with those of the other entity. If the first events of the
+// entity were compacted, a timer may have been set before.
 func (k *kept) event(rec *journal.Record, kind string, e *chaosEvent) {
 	switch kind {
 	case "acted":
@@ -133,7 +133,7 @@ func (k *kept) event(rec *journal.Record, kind string, e *chaosEvent) {
 	}
 }
 
-// settle finds out, from the events that followers received, which commands
+// settle determines, from the events that followers received, which commands
 // with an unknown outcome were executed.
 func (l *chaosLoad) settle(f *streams) {
 	for _, a := range l.unknown {
@@ -154,10 +154,11 @@ func (l *chaosLoad) settle(f *streams) {
 	}
 }
 
-// ledger is the result that the answers to callers imply.
+// ledger is the state that must exist according to the answers that callers
+// received.
 type ledger struct {
 	acts    map[dest]int
-	takes   map[dest]map[string][]string // by destination and source: tokens in order
+	takes   map[dest]map[string][]string // sent tokens in order, by destination and source
 	answers map[dest][]string
 	sends   int
 }
@@ -214,7 +215,7 @@ func (l *chaosLoad) checkKept(t reporter, have map[dest]*kept) (timers, sends in
 			}
 		}
 		if k.first > 1 {
-			continue // the remaining events reveal no more
+			continue // the remaining events contain no further information
 		}
 		for from, tokens := range want.takes[d] {
 			sends += len(tokens)
@@ -281,7 +282,8 @@ func (l *chaosLoad) checkStates(t *testing.T) map[dest][]byte {
 	return out
 }
 
-// sampled: one in this many entities is also replayed by the interpreter.
+// sampled is the sampling rate: one in this many entities is also replayed by
+// the interpreter.
 const sampled = 4
 
 // checkReplays checks on every replica that replaying each entity's snapshots
@@ -333,7 +335,7 @@ func (w *world) quiet() map[dest]uint64 {
 			}
 			now[d] = info.GetSequence()
 		}
-		same := maps.Equal(now, last) // a message that arrived between two passes changes the sequences of the next pass
+		same := maps.Equal(now, last) // if a message arrives between two passes, the sequences of the next pass differ
 		last = now
 		return same
 	})

@@ -19,7 +19,7 @@ func (n *notes) Errorf(format string, args ...any) { *n = append(*n, fmt.Sprintf
 // compacted before the follower reached it.
 type smallChaos struct {
 	load    chaosLoad
-	records []journal.Record // of x
+	records []journal.Record // records of entity x
 	have    map[dest]*kept
 	stream  *stream
 }
@@ -47,7 +47,7 @@ func newSmallChaos() *smallChaos {
 	return c
 }
 
-// told returns the faults that the checks report.
+// told runs the checks and returns the faults that they report.
 func (c *smallChaos) told(t *testing.T) notes {
 	var n notes
 	x := c.have[dest{"whole", "x"}]

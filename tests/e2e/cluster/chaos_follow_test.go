@@ -36,7 +36,7 @@ func storedEvent(rec *journal.Record, i int) told {
 type stream struct {
 	of      string // entity type
 	mu      sync.Mutex
-	events  map[string][]told // by entity, in the order received
+	events  map[string][]told // events by entity, in the order received
 	count   int
 	skipped uint64 // events that were compacted before it reached them
 	cursor  string
@@ -68,14 +68,14 @@ func (s *stream) read(ctx context.Context, c *client.Client, follow bool) {
 	}
 }
 
-// streams are several streams of each type. Each resumes repeatedly at
-// different nodes. The last one pauses in between, so that its next events may
-// have been compacted.
+// streams are several streams of each type. Each stream resumes repeatedly at
+// different nodes. The last one pauses in between, so that the events that it
+// needs next may have been compacted.
 type streams struct {
 	all     []*stream
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	hurry   atomic.Bool // no stream pauses any more
+	hurry   atomic.Bool // set when no stream pauses any more
 }
 
 func follow(w *world, l *chaosLoad) *streams {
@@ -149,8 +149,8 @@ func readOnce(t *testing.T, c *client.Client, entityType string) *stream {
 
 // check compares a stream with the events of a journal, from the first event
 // that the journal has of each entity: the events must be the same, each once,
-// in order. Compacted events may be missing, and their number must be the
-// number that the stream was told it skipped.
+// in order. Compacted events may be missing, and their number must equal the
+// number of skipped events that the stream received.
 func (s *stream) check(t reporter, name string, have map[dest]*kept) {
 	missing := uint64(0)
 	for d, k := range have {

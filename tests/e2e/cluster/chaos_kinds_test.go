@@ -31,8 +31,8 @@ type kindsLoad struct {
 // sole is the only caller of an entity.
 type sole struct {
 	of    dest
-	least int64 // commands that were executed
-	maybe int64 // commands with an unknown outcome
+	least int64 // number of commands that were executed
+	maybe int64 // number of commands with an unknown outcome
 	fault error
 }
 
@@ -57,7 +57,7 @@ func startKinds(w *world) *kindsLoad {
 			}
 			for ctx.Err() == nil && s.fault == nil {
 				s.add(l.c)
-				time.Sleep(time.Duration(rng.Int64N(int64(150 * time.Millisecond)))) // long enough, sometimes, for the entity to leave memory
+				time.Sleep(time.Duration(rng.Int64N(int64(150 * time.Millisecond)))) // sometimes long enough for the entity to leave memory
 			}
 			for s.of.Type == "clock" && s.fault == nil {
 				if _, known := s.send(l.c, "rest", nil); known {
@@ -91,7 +91,7 @@ func (s *sole) send(c *client.Client, name string, data []byte) (answer []byte, 
 	}
 }
 
-// add adds one and checks the answer against the earlier ones.
+// add adds one, and checks the answer against the earlier answers.
 func (s *sole) add(c *client.Client) {
 	answer, known := s.send(c, "add", nil)
 	switch {
@@ -104,8 +104,8 @@ func (s *sole) add(c *client.Client) {
 	}
 }
 
-// holds compares a total with the number of executed commands. An entity that
-// stores nothing may have started again from zero.
+// holds compares a total with the number of executed commands. A transient
+// entity may have started again from zero.
 func (s *sole) holds(does string, answer []byte) {
 	var got struct{ Total int64 }
 	err := json.Unmarshal(answer, &got)
@@ -202,8 +202,8 @@ func (l *kindsLoad) awaitStarted(w *world) {
 	}
 }
 
-// TestKindChecksFindFaults checks that the checks of these entities in TestChaos
-// find a lost or repeated command or tick.
+// TestKindChecksFindFaults checks that the checks that TestChaos makes for
+// these entities find a lost or repeated command or tick.
 func TestKindChecksFindFaults(t *testing.T) {
 	for _, tt := range []struct {
 		of                  string

@@ -38,7 +38,7 @@ func TestChaos(t *testing.T) {
 	if parted {
 		kinds = append(kinds, w.cuts())
 	}
-	for i := range *chaosFaults { // each kind once before any kind repeats
+	for i := range *chaosFaults { // each kind of fault once before any of them repeats
 		w.goesOn(100 + w.rng.IntN(200))
 		of := kinds[i%len(kinds)]
 		n := i / len(kinds) % len(of)
@@ -54,8 +54,8 @@ func TestChaos(t *testing.T) {
 	}
 	cut, _ := chaosEntity(wholes)
 	w.Await("events are cut", func() bool { return wasCut(t.Context(), w.c, cut) })
-	// A node that has lost its disk gets all data from the other nodes,
-	// including what is left of compacted histories. This is the last fault,
+	// A node that has lost its disk gets all data from the other nodes, including
+	// the remaining records of compacted histories. This is the last fault,
 	// because another disk may be lost only when the copy is complete.
 	w.do(kind{"empty", w.empty})
 	w.endChaos(l, f, others, wasm)

@@ -19,17 +19,17 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// Numbers of entities by type, of briefs that are sometimes deleted, and of
-// callers, and the pause between calls.
+// The number of entities of each type, the number of briefs that are sometimes
+// deleted, the number of callers, and the pause between calls.
 const (
 	wholes, briefs, mortalBriefs = 24, 3, 1
 	chaosCallers                 = 16
 	chaosPause                   = 20 * time.Millisecond
-	// fatReply is the size of a reply that soon fills an entity's idempotency
-	// window, so that events can be compacted.
+	// fatReply is the size of a large reply. A few of them fill an entity's
+	// idempotency window, so that events can be compacted.
 	fatReply = 200 << 10
-	// fatEvery is the interval between such replies, because all of them are
-	// stored.
+	// fatEvery is the interval between large replies. It limits their number,
+	// because all of them are stored.
 	fatEvery = 100 * time.Millisecond
 )
 
@@ -48,7 +48,7 @@ func chaosEntity(i int) (d dest, mortal bool) {
 	return dest{"brief", strconv.Itoa(i - wholes)}, i-wholes >= briefs-mortalBriefs
 }
 
-// act is the guest's command as it is sent.
+// act is the payload of the guest's command.
 type act struct {
 	Sends   []to   `json:"sends"`
 	Timer   string `json:"timer"`
@@ -72,10 +72,10 @@ type ack struct {
 	act      *act // nil for a deletion
 	sequence uint64
 	events   int
-	reply    uint64 // checksum
+	reply    uint64 // checksum of the reply
 }
 
-// chaosState is the guest's answer.
+// chaosState is the guest's answer to a query.
 type chaosState struct {
 	Acts, Set, Ended, Rang, Awaited, Answered, Stray int64
 
@@ -83,12 +83,12 @@ type chaosState struct {
 	Heard map[string]struct{ Count, Digest int64 }
 }
 
-// chaosLoad is the callers of all entities and the answers that they received.
-// A caller retries a command until it knows the outcome.
+// chaosLoad holds the callers of all entities and the answers that they
+// received. A caller retries a command until it knows the outcome.
 type chaosLoad struct {
 	t       *testing.T
-	clients []*client.Client // one for each node
-	every   *client.Client   // knows all nodes
+	clients []*client.Client // one client for each node
+	every   *client.Client   // a client that knows all nodes
 	ctx     context.Context
 	stop    context.CancelFunc
 	callers sync.WaitGroup
@@ -149,7 +149,7 @@ func (l *chaosLoad) Stop() error {
 // one makes one call.
 func (l *chaosLoad) one(rng *rand.Rand) {
 	of, mortal := chaosEntity(rng.IntN(wholes + briefs))
-	if rng.IntN(4) == 0 { // few entities with many calls
+	if rng.IntN(4) == 0 { // few entities get many of the calls
 		of, mortal = chaosEntity(wholes + rng.IntN(briefs))
 	}
 	switch p := rng.IntN(100); {
@@ -213,7 +213,7 @@ func (l *chaosLoad) send(rng *rand.Rand, a ack) {
 		r, err := c.Send(ctx, a.command)
 		cancel()
 		if a.command.FirstTried.IsZero() {
-			a.command.FirstTried = began // for the following attempts
+			a.command.FirstTried = began // for the age that the following attempts state
 		}
 		switch {
 		case err == nil:
@@ -239,7 +239,7 @@ func (l *chaosLoad) send(rng *rand.Rand, a ack) {
 func checksum(b []byte) uint64 { return crc64.Checksum(b, crc64.MakeTable(crc64.ECMA)) }
 
 // again resends one of an entity's last commands to any node. The answer must
-// be the same.
+// be the same as before.
 func (l *chaosLoad) again(rng *rand.Rand, of dest) {
 	l.mu.Lock()
 	acks := l.acks[of]

@@ -94,8 +94,8 @@ func TestWrongClockIsReported(t *testing.T) {
 // decreases.
 var twoHours = regexp.MustCompile(`in the future, (2h0m|1h5\dm)`)
 
-// TestNodeThatLeavesIsNotReady checks that a leaving node reports not ready to
-// load balancers by the time the leave command returns.
+// TestNodeThatLeavesIsNotReady checks that by the time the leave command
+// returns, the leaving node reports to load balancers that it is not ready.
 func TestNodeThatLeavesIsNotReady(t *testing.T) {
 	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{})
 	n := c.Add()

@@ -22,7 +22,7 @@ var (
 type failover struct {
 	victim                    string
 	led                       int
-	gaps, others              []time.Duration // of entities whose leader was killed, and of all others
+	gaps, others              []time.Duration // gaps of entities whose leader was killed, and of all other entities
 	allLed, started, caughtUp time.Duration
 }
 
@@ -97,7 +97,7 @@ func failOver(cluster *testkit.Cluster, ps *probes, victim int) failover {
 	f.allLed = ps.h.Now() - from
 	led := ps.h.Now()
 	cluster.Await("every probe is answered again", func() bool { return ps.allAnswered(led) })
-	time.Sleep(time.Second) // late answers show in the gaps
+	time.Sleep(time.Second) // wait, so that the gaps include late answers
 	to := ps.h.Now()
 	f.gaps = ps.gaps(from, to, func(shard int) bool { return lost[shard] })
 	f.others = ps.gaps(from, to, func(shard int) bool { return !lost[shard] })

@@ -19,8 +19,8 @@ import (
 
 var freeze = flag.Duration("freeze", 5*time.Second, "how long a leading node is frozen")
 
-// readers query every node, leader or not and running or not, about the
-// entities of a history, and record the answers.
+// readers query every node about the entities of a history and record the
+// answers, whether or not the node leads and whether or not it is frozen.
 type readers struct {
 	w       *world
 	ctx     context.Context
@@ -29,7 +29,7 @@ type readers struct {
 }
 
 // readersPerNode is the number of concurrent queries to a node. A frozen node
-// has that many to answer when it continues.
+// has to answer this number of queries when it continues.
 const readersPerNode = 4
 
 const readerRest = 10 * time.Millisecond
@@ -49,7 +49,7 @@ func startReaders(w *world) *readers {
 }
 
 // run sends one query at a time. A query is cancelled only when the readers
-// end, because a late answer of a node is the one to check.
+// end, because the late answers of a node are the ones to check.
 func (r *readers) run(c entityv1connect.EntityServiceClient, turn int) {
 	for r.ctx.Err() == nil {
 		entities := r.w.h.Entities()
@@ -86,8 +86,8 @@ func (r *readers) end() {
 
 // TestFrozenLeader stops the process of a leader for longer than the failure
 // timeout and then continues it. The node must neither answer from outdated
-// state nor have a command accepted as the leader that it no longer is.
-// Meanwhile every node is queried about every entity.
+// state nor accept a command as if it were still the leader. Meanwhile every
+// node is queried about every entity.
 func TestFrozenLeader(t *testing.T) {
 	testkit.Long(t, "long")
 	w := begin(t)

@@ -100,7 +100,7 @@ func (s *shardJournal) records(fn func(id sharding.EntityID, at journal.Position
 		}
 		p, err := store.OpenPack(body)
 		if err != nil || last.Less(p.Previous) {
-			return err // the block skips records that another block has
+			return err // the block skips records that are in another block
 		}
 		for {
 			at, raw, err := p.Next()
@@ -108,7 +108,7 @@ func (s *shardJournal) records(fn func(id sharding.EntityID, at journal.Position
 				return err
 			}
 			if !last.Less(at) {
-				continue // compacted, or in an earlier block
+				continue // the record was compacted, or was in an earlier block
 			}
 			last = at
 			if err := fn(id, at, raw); err != nil {

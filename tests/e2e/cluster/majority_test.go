@@ -37,8 +37,8 @@ func codesOf(n *testkit.Node, entity string) (codes []connect.Code) {
 	return codes
 }
 
-// losable returns a shard and the places of two of its voters whose loss leaves
-// the metadata shard a majority.
+// losable returns a shard and the indexes of two of its voters, without which
+// the metadata shard still has a majority.
 func losable(c *testkit.Cluster) (shard uint32, voters []int, dead []int) {
 	all := c.Shards(0)
 	var metadata []string
@@ -73,8 +73,8 @@ func losable(c *testkit.Cluster) (shard uint32, voters []int, dead []int) {
 
 // TestShardWithoutMajorityIsUnavailable kills two of five nodes, and with them
 // the majority of a shard. Every remaining node must reject requests to the
-// shard with that reason, with or without a replica. Each stays ready, and
-// those with a replica name the shard.
+// shard with that reason, with or without a replica. Each node stays ready, and
+// the nodes with a replica of the shard name the shard.
 func TestShardWithoutMajorityIsUnavailable(t *testing.T) {
 	const shards = 10
 	c := testkit.StartCluster(t, 5, testkit.ClusterOptions{Shards: shards})

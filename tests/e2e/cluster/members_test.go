@@ -93,9 +93,10 @@ func holds(cluster *testkit.Cluster, n *testkit.Node, replicas, leads int) bool 
 	return held >= replicas-1 && led >= leads
 }
 
-// TestAllNodesRestartWithData kills all nodes at once and starts them in several
-// orders, one shortly after the other. All acknowledged data must be back, in
-// one cluster. It tries half as many orders as there are faults.
+// TestAllNodesRestartWithData kills all nodes at once and starts them in
+// several orders, one shortly after the other. All acknowledged data must be
+// back, in one cluster. The number of orders that it tries is half the number
+// of faults.
 func TestAllNodesRestartWithData(t *testing.T) {
 	testkit.Long(t, "long")
 	w := begin(t)

@@ -16,8 +16,8 @@ var moves = flag.Int("moves", 12, "how many shards are moved")
 
 const (
 	// moveRest is the pause between two commands of a probe while shards are
-	// moved. It is short because the cost of a move shows only if somebody
-	// calls during the move.
+	// moved. It is short because the cost of a move is visible only if a caller
+	// sends a command during the move.
 	moveRest = 10 * time.Millisecond
 	// movesPerKill is the number of moves between two kills.
 	movesPerKill = 10

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A process whose ID another process took over while it could not be reached
-// ends when it is reachable again, with exit code 1 and a log line that names
-// the other process.
+// Another process takes over the ID of a process that cannot be reached. When
+// the first process is reachable again, it ends with exit code 1 and a log line
+// that names the other process.
 func TestReplacedProcessEnds(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})

@@ -30,7 +30,7 @@ const (
 	// faultsPerEntities is the number of faults after which the load continues
 	// with other entities, because a long history is slow to check.
 	faultsPerEntities = 4
-	// verdictTime bounds the time to check the history of one entity.
+	// verdictTime limits the time for checking the history of one entity.
 	verdictTime = time.Minute
 	// nodes and shards are the sizes of the clusters.
 	nodes, shards = 3, 12
@@ -46,13 +46,13 @@ type world struct {
 	c    *client.Client
 	done map[string]int // number of faults by kind
 
-	progress progress // of the load
+	progress progress // progress of the load
 }
 
 // progress reports the progress of a load.
 type progress interface {
 	Acknowledged() int
-	Fault() error // an answer that no caller should receive
+	Fault() error // an answer that no caller should receive; nil if there was none
 }
 
 // begin starts a cluster and the load.
@@ -81,7 +81,7 @@ func begin(t *testing.T) *world {
 	return w
 }
 
-// goesOn waits until the load has received the given number of answers.
+// goesOn waits until the load has received the given number of further answers.
 func (w *world) goesOn(answers int) {
 	w.t.Helper()
 	target := w.progress.Acknowledged() + answers
@@ -125,7 +125,8 @@ func (w *world) do(k kind) {
 	k.do(victim)
 }
 
-// move transfers random shards to nodes, which may already lead them.
+// move transfers the leadership of random shards to nodes, which may already
+// lead them.
 func (w *world) move(times int) {
 	w.t.Helper()
 	for range times {

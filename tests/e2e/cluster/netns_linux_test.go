@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// insideVar is set in the test process that runs in a network namespace of its
-// own, in which it may cut links between nodes.
+// insideVar is an environment variable that is set in a test process in its own
+// network namespace, in which it may cut links between nodes.
 const insideVar = "HOSTD_TEST_INSIDE"
 
 // insideTime bounds a test in a network namespace.
@@ -92,21 +92,22 @@ func (l *logLines) flush() {
 	}
 }
 
-// link is the direction from one node to another, by place.
+// link is the direction from one node to another, by index.
 type link struct{ from, to int }
 
 // between returns the links between two nodes in both directions.
 func between(a, b int) []link { return []link{{a, b}, {b, a}} }
 
 // network cuts links in the loopback network. Packets over a cut link are
-// dropped at the sender, so connections stay open and are not notified.
+// dropped at the sender, so connections stay open and both ends get no error.
 type network struct{ w *world }
 
 func newNetwork(w *world) *network {
 	w.t.Helper()
 	n := &network{w}
-	// By default the kernel looks up local addresses before all other rules.
-	// Moved after the rules of the cuts, they can be cut.
+	// By default, the kernel applies the rule for local addresses before all other
+	// rules. It has to come after the rules of the cuts, because links between
+	// local addresses could not be cut otherwise.
 	n.ip("rule", "add", "pref", "1000", "lookup", "local")
 	n.ip("rule", "del", "pref", "0")
 	return n

@@ -11,8 +11,8 @@ import (
 )
 
 // refuses checks that a node without a quorum answers every request with
-// unavailable, including requests that arrive before it has noticed, unless
-// they were answered before the cut.
+// unavailable. That includes requests that arrive before the node has noticed,
+// but not requests that it answered before the cut.
 func (w *world) refuses(place int) {
 	w.t.Helper()
 	first, noticing := w.askAll(place)
@@ -28,9 +28,9 @@ func (w *world) refuses(place int) {
 	w.t.Logf("%s is cut off and says so within %s, later within %s", w.Node(place).ID(), noticing.Round(time.Millisecond), knowing.Round(time.Millisecond))
 }
 
-// answersOrRefuses checks that a node that has a quorum but cannot reach every
-// leader answers requests for the other shards and rejects those for the shards
-// of that leader.
+// answersOrRefuses checks a node that has a quorum but cannot reach one of the
+// leaders. It must reject requests for the shards of that leader, and answer
+// requests for all other shards.
 func (w *world) answersOrRefuses(place int) {
 	w.t.Helper()
 	codes, slowest := w.askAll(place)
@@ -90,9 +90,8 @@ var partitions = []shape{
 }
 
 // TestPartitions checks that the side with a quorum continues, that the other
-// side reports that it cannot, that no caller receives an impossible answer,
-// and that after the partition every node answers requests for every shard
-// again.
+// side rejects requests, that no caller receives an impossible answer, and that
+// after the partition every node answers requests for every shard again.
 func TestPartitions(t *testing.T) {
 	testkit.Long(t, "long")
 	if !inside(t) {

@@ -31,8 +31,8 @@ type probe struct {
 	shard  int
 	entity history.Entity
 	mu     sync.Mutex
-	acked  []time.Duration // relative to the start of the history
-	failed error           // first failure; the client should hide all of them
+	acked  []time.Duration // times of the answers, relative to the start of the history
+	failed error           // first failure; the client should retry until there is none
 }
 
 // sender sends a command and waits for the reply.
@@ -55,7 +55,7 @@ func (ps *probes) startStream(c *client.Client, shards int, rest time.Duration) 
 	ps.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
-		_ = s.Close(ctx) // the probes have ended
+		_ = s.Close(ctx) // all probes have ended, so an error does not matter
 	})
 	ps.start("stream", s.Call, 4, shards, rest)
 }
@@ -109,8 +109,8 @@ func (ps *probes) run(p *probe, caller int, send sender, rest time.Duration) {
 	}
 }
 
-// gaps returns, for each selected shard, the longest time without an answer
-// between two points in time, in ascending order.
+// gaps returns the longest time without an answer in the given interval for
+// each selected shard, in ascending order.
 func (ps *probes) gaps(from, to time.Duration, pick func(shard int) bool) (out []time.Duration) {
 	for _, p := range ps.all {
 		if !pick(p.shard) {
@@ -139,7 +139,7 @@ func (ps *probes) allAnswered(after time.Duration) bool {
 	return ps.answered(after, func(int) bool { return true })
 }
 
-// answered is allAnswered for the selected shards.
+// answered is like allAnswered, for the selected shards.
 func (ps *probes) answered(after time.Duration, pick func(shard int) bool) bool {
 	for _, p := range ps.all {
 		if !pick(p.shard) {
@@ -181,7 +181,7 @@ func (ps *probes) end(c *client.Client) (events int) {
 	return events
 }
 
-// quantile returns the q-quantile of ascending values; 0 if there are none.
+// quantile returns the q-quantile of ascending values, or 0 if there are none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -27,13 +27,13 @@ type content struct {
 	records  int
 	last     journal.Sequence
 	link     journal.Hash      // last chain hash
-	digest   [sha256.Size]byte // of all records
+	digest   [sha256.Size]byte // digest of all records
 	commands map[string]bool   // IDs of the commands with events
 }
 
-// beside are the other row classes that are equal on every replica. Event
-// blocks and the blocks of the event order are not among them, because replicas
-// may divide them differently.
+// beside lists the other classes of rows that are equal on every replica. It
+// excludes event blocks and the blocks of the event order, because replicas may
+// divide these differently.
 var beside = []store.Class{
 	store.ClassSnapshot, store.ClassTimer, store.ClassDue, store.ClassOutbox, store.ClassInbox, store.ClassCount, store.ClassDeadLetter,
 }
@@ -78,7 +78,7 @@ func readReplicas(t *testing.T, dir string) map[sharding.ShardID]replica {
 // reader reads the records of one shard.
 type reader struct {
 	out   replica
-	terms map[uint64]sharding.Term // by index
+	terms map[uint64]sharding.Term // term of each entry, by index
 	rec   journal.RecordView
 	chain journal.Chain
 }
@@ -108,8 +108,8 @@ func (r *reader) record(of sharding.EntityID, at journal.Position, raw []byte) e
 	return nil
 }
 
-// checkTerms checks that there was one writer at a time: in the log, no record
-// is followed by a record of an earlier term.
+// checkTerms checks that there was one writer at a time: no record in the log
+// follows a record of a later term.
 func (r *reader) checkTerms(t *testing.T, shard sharding.ShardID) {
 	var last sharding.Term
 	for _, index := range slices.Sorted(maps.Keys(r.terms)) {
@@ -120,7 +120,7 @@ func (r *reader) checkTerms(t *testing.T, shard sharding.ShardID) {
 	}
 }
 
-// awaitLevel waits until every node has applied the same entries.
+// awaitLevel waits until all nodes have applied the same entries.
 func awaitLevel(cluster *testkit.Cluster) {
 	cluster.Await("all replicas are level", func() bool {
 		applied := map[uint32]uint64{}
@@ -146,8 +146,8 @@ func awaitLevel(cluster *testkit.Cluster) {
 // compareReplicas checks that all replicas of a shard are equal: records,
 // beginning at the same sequence, snapshots, timers, messages and the state of
 // channels. The nodes must have applied the same entries and been stopped
-// gracefully. It returns one replica of each shard and the number of records it
-// has compared.
+// gracefully. It returns one replica of each shard, and the number of records
+// that it has compared.
 func compareReplicas(t *testing.T, cluster *testkit.Cluster, shards int) (first map[sharding.ShardID]replica, compared int) {
 	t.Helper()
 	copies := map[sharding.ShardID]int{}
@@ -183,9 +183,9 @@ func compareReplicas(t *testing.T, cluster *testkit.Cluster, shards int) (first 
 	return first, compared
 }
 
-// checkReplicas is compareReplicas, and also checks that every command is there
-// that was acknowledged with events. It returns the number of records it has
-// compared.
+// checkReplicas calls compareReplicas, and also checks that every command that
+// was acknowledged with events is in the replicas. It returns the number of
+// records that it has compared.
 func checkReplicas(t *testing.T, cluster *testkit.Cluster, shards int, h *history.History) (compared int) {
 	t.Helper()
 	first, compared := compareReplicas(t, cluster, shards)

@@ -90,7 +90,7 @@ func TestRolloutStepsContinueOnNewLeader(t *testing.T) {
 	}
 }
 
-// shareOf returns how many of 10,000 entities the newer module serves; 0 if
+// shareOf returns how many of 10,000 entities the newer module serves, or 0 if
 // that is unknown.
 func shareOf(ctx context.Context, c *client.Client) uint32 {
 	r, err := client.Rollout(ctx, c, "versioned")
@@ -99,7 +99,7 @@ func shareOf(ctx context.Context, c *client.Client) uint32 {
 		return 10_000
 	case err != nil:
 		return 0
-	case r == nil: // one module serves, and a shadow module runs, too
+	case r == nil: // one module serves all entities, and a shadow module runs, too
 		return 10_000
 	}
 	return r.GetShare()

@@ -143,16 +143,17 @@ func sameJSON(a, b []byte) bool {
 // replayEvent is one event of a history, as a frame for the guest.
 type replayEvent []byte
 
-// lifetime is the stored data of an entity's current life on a stopped node.
+// lifetime is the stored data of an entity's current incarnation on a stopped
+// node.
 type lifetime struct {
-	begins journal.Sequence // sequence before its first event: the end of the previous life, or the end of the compacted events
-	cut    bool             // the first events of this life were compacted
-	lives  bool             // not deleted
+	begins journal.Sequence // sequence before its first event: the end of the previous incarnation, or of the compacted events
+	cut    bool             // the first events of this incarnation were compacted
+	lives  bool             // the entity is not deleted
 	events []replayEvent
 	snaps  []*journal.Snapshot
 }
 
-// behind returns the events after a sequence.
+// behind returns the events after the given sequence.
 func (l *lifetime) behind(at journal.Sequence) []replayEvent { return l.events[at-l.begins:] }
 
 // eachHistory calls fn with every entity that a stopped node stores.
@@ -236,9 +237,9 @@ func newReplayer(t *testing.T, wasm []byte, opts guest.Options) *replayer {
 	return &replayer{t: t, guest: g}
 }
 
-// check checks that every snapshot of a life equals the replayed events, as far
-// as they are stored, and that all of them lead to the same final state. It
-// returns that state and the guest's answer for it.
+// check checks that every snapshot of an incarnation equals the state replayed
+// from the stored events before it, and that all snapshots lead to the same
+// final state. It returns that state and the guest's answer for it.
 func (r *replayer) check(node string, id sharding.EntityID, l *lifetime) (state, answer []byte) {
 	r.t.Helper()
 	if !l.cut {
@@ -268,8 +269,8 @@ func (r *replayer) check(node string, id sharding.EntityID, l *lifetime) (state,
 	return state, answer
 }
 
-// replay creates an entity from a snapshot, or empty at sequence behind, and
-// applies the events. It returns its state and its answer.
+// replay creates an entity from a snapshot, or an empty entity at sequence
+// behind, and applies the events. It returns its state and its answer.
 func (r *replayer) replay(id sharding.EntityID, behind journal.Sequence, from *journal.Snapshot, events []replayEvent) (state, answer []byte) {
 	r.t.Helper()
 	const handle = 1

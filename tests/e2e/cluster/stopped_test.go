@@ -103,9 +103,9 @@ func TestStoppedReplicaDoesNotLead(t *testing.T) {
 }
 
 // TestStoppedReplicaIsReplaced damages the leader of a shard. The other
-// replicas must continue at once, and the node must get a new replica without
-// an operator, which can lead like any other. No command may fail, and all
-// replicas must be equal at the end.
+// replicas must continue at once. The node must get a new replica without an
+// operator, and the new replica must be able to lead. No command may fail, and
+// all replicas must be equal at the end.
 func TestStoppedReplicaIsReplaced(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Planted: []string{stopsOnFile}})

@@ -16,8 +16,8 @@ import (
 // subscribeRest is the pause between two commands of a probe.
 const subscribeRest = 10 * time.Millisecond
 
-// follower is a program that follows a type and keeps the received events and
-// the cursor after them.
+// follower follows the events of a type, and keeps the received events and the
+// cursor after them.
 type follower struct {
 	mu     sync.Mutex
 	order  map[string][]uint64 // sequences by entity, in the order received

@@ -28,16 +28,17 @@ var (
 // changesPerKill is the number of changes between two kills.
 const changesPerKill = 8
 
-// TestModulesChangeUnderLoad is a short TestManyModulesChangeUnderLoad.
+// TestModulesChangeUnderLoad is a short version of
+// TestManyModulesChangeUnderLoad.
 func TestModulesChangeUnderLoad(t *testing.T) {
 	changeModules(t, changesPerKill+2, time.Hour)
 }
 
 // TestManyModulesChangeUnderLoad changes modules under load while nodes are
-// killed and shadow modules run. It activates modules for all entities or first
-// for a part of them, in steps that the cluster takes, and aborts and rolls
-// back some of these changes. No command may fail or be executed twice. No
-// entity may return to an older module, except by a rollback or an abort.
+// killed and shadow modules run. It activates modules for all entities at once
+// or, in steps that the cluster takes, first for a part of them. It aborts and
+// rolls back some of these changes. No command may fail or be executed twice.
+// No entity may return to an older module, except by a rollback or an abort.
 func TestManyModulesChangeUnderLoad(t *testing.T) {
 	testkit.Long(t, "long")
 	changeModules(t, *changes, *changesTime)
@@ -118,7 +119,7 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 		})
 	}
 	made, down := 0, -1
-	var back []int // the modules that rollbacks return to, the last one first
+	var back []int // the modules to which rollbacks return, the last one first
 	for begun := time.Now(); made < most && time.Since(begun) < within && !t.Failed(); made++ {
 		if made%changesPerKill == changesPerKill/2 {
 			down = (made / changesPerKill) % nodes
@@ -134,7 +135,7 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 		}
 		switch {
 		case made%changesPerKill == changesPerKill/2 && made%3 != 2:
-			// The node that takes the steps may be the one that was killed.
+			// The node that takes the steps may have been killed, so this is retried.
 			persist(t, func() error {
 				_, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "versioned", Digest: digests[next], Rollout: &modulev1.RolloutPlan{
 					Share: 2000, Steps: []uint32{6000, 10_000}, Pause: durationpb.New(stepPause), Rules: "faults>0,rejections>+20%",
@@ -186,8 +187,8 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 	beside((served[len(served)-1]+1)%len(digests), 100)
 	var compared *modulev1.Shadow
 	cluster.Await("another module decides too, and otherwise", func() bool {
-		// Shadow modules skip entities whose histories are too long by now;
-		// this entity is new.
+		// Shadow modules skip entities with long histories, so this command uses a
+		// new entity.
 		if _, err := c.Send(ctx, client.Command{EntityType: "versioned", EntityID: "young", Name: "go"}); err != nil {
 			t.Fatalf("a command of another entity failed: %v", err)
 		}
@@ -233,8 +234,8 @@ func checkVersions(t *testing.T, c *client.Client, id string, served []int, want
 	return events
 }
 
-// persist retries an idempotent operation until it succeeds, because nodes are
-// down.
+// persist retries an idempotent operation until it succeeds, because nodes may
+// be down.
 func persist(t *testing.T, do func() error) {
 	t.Helper()
 	var err error

@@ -57,7 +57,7 @@ type page struct {
 	ctx context.Context
 
 	mu     sync.Mutex
-	asked  []string // URLs
+	asked  []string // URLs of the page's requests
 	faults []string // exceptions and violations of the content security policy
 }
 
@@ -173,7 +173,7 @@ func TestMapFollowsACluster(t *testing.T) {
 	p.await("the node that was killed is shown as gone, and others lead its shards",
 		`document.querySelector("[data-node=n3]").dataset.reachable === "false" && document.querySelector("[data-node=n3]").dataset.led === "0" && `+led+`.reduce((a, b) => a + b) === 16`)
 	p.shot("cluster-without-a-node")
-	// Eight tabs share the connections of a browser to a node.
+	// Eight tabs share the browser's connections to a node.
 	tabs := []*page{p}
 	for range 7 {
 		next := open(t, p.ctx)
@@ -336,7 +336,7 @@ func TestRolloutIsPromoted(t *testing.T) {
 	}
 	p.await("the event that came is shown, and none of before", `document.querySelector("[data-event=later]") && !document.querySelector("[data-event=e]")`)
 	p.shot("tail")
-	// More lines than a page shows in a second.
+	// The guest writes more lines than a page shows in a second.
 	var senders sync.WaitGroup
 	sending, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -477,7 +477,7 @@ func TestPagesAreAccessible(t *testing.T) {
 			}
 		}
 	}
-	// With the keyboard only: from the top of the first page to an entity.
+	// Use only the keyboard, from the top of the first page to an entity.
 	p.run("open", chromedp.Navigate(node+"/console/"))
 	p.await("the view is there", "document.querySelector('[data-node]')")
 	press := func(what, until string) {

@@ -27,7 +27,7 @@ const (
 	// cyclesPerEntities is the number of kills after which the load continues
 	// with other entities.
 	cyclesPerEntities = 5
-	// verdictTime bounds the time to check the history of one entity.
+	// verdictTime limits the time for checking the history of one entity.
 	verdictTime = time.Minute
 )
 
@@ -63,7 +63,7 @@ func TestKillUnderLoad(t *testing.T) {
 	}
 	for i := range *cycles {
 		goesOn()
-		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond)))) // a random part of a turn
+		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond)))) // wait for a random part of the load
 		node.Kill()
 		node.MustVerify()
 		if i%cyclesPerEntities == cyclesPerEntities-1 {

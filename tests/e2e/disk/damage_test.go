@@ -19,8 +19,8 @@ import (
 
 var allDamages = flag.Bool("damages", false, "damage every file in every way, not in one or two")
 
-// fewDamages: one in this many kinds of damage is tried by default. Each kind
-// of file gets different ones.
+// fewDamages is the sampling rate: by default, one in this many kinds of damage
+// is tried. Different kinds of damage are tried for each kind of file.
 const fewDamages = 8
 
 // damages are the ways to damage a file.
@@ -49,7 +49,7 @@ func used(b []byte) int { return max(1, len(bytes.TrimRight(b, "\x00"))) }
 // The valid outcomes of damage.
 const (
 	refused  = "refused at the start" // the error says what is damaged and what to do
-	partly   = "refused when read"    // only the damaged part, with an error
+	partly   = "refused when read"    // only reads of the damaged part fail, with an error
 	harmless = "everything is served"
 	// unverified is an invalid outcome unless a case permits it, because the
 	// offline check should find all damage that the node finds.
@@ -61,7 +61,7 @@ const (
 var kinds = []struct {
 	name, pattern string
 	last          bool   // damage the newest file instead of the oldest
-	state         string // of the directory: "stopped" gracefully or "killed"
+	state         string // state of the directory: "stopped" gracefully or "killed"
 	allowed       []string
 	say           string // expected in the error
 }{
@@ -175,11 +175,11 @@ func damage(t *testing.T, dir, pattern string, last bool, do func([]byte) []byte
 	return file
 }
 
-// advice lists the actions of which an error must suggest one.
+// advice lists the actions; an error must suggest one of them.
 var advice = []string{"hostd verify", "hostd recover", "backup", "remove it", "remove the file"}
 
 // observe starts a node on the directory and returns the outcome of the damage.
-// Any other outcome than those above fails the test.
+// Any other outcome fails the test.
 func observe(t *testing.T, dir string, truth ledger, say string) (outcome, text string) {
 	t.Helper()
 	node := testkit.NewNode(t, testkit.NodeOptions{DataDir: dir, Shards: 2})

@@ -1,6 +1,6 @@
-// Package disk takes power, disk space and whole files away from a node, and
-// checks that it serves what it acknowledged or refuses to serve, and never
-// serves wrong data. It contains only tests.
+// Package disk takes power, disk space and whole files away from a node. It
+// checks that the node either serves the data that it acknowledged or refuses
+// to serve, and never serves wrong data. It contains only tests.
 package disk
 
 import (
@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// verdictTime bounds the time to check the history of one entity.
+// verdictTime limits the time for checking the history of one entity.
 const verdictTime = time.Minute
 
 // goesOn waits until the load has received the given number of further answers.
@@ -34,7 +34,7 @@ func patient(node *testkit.Node) *client.Client {
 	return node.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 50 * time.Millisecond})
 }
 
-// settled checks a complete history against a node without load.
+// settled checks a complete history against a node that has no load.
 func settled(t *testing.T, c *client.Client, h *history.History) {
 	t.Helper()
 	if _, err := workload.ReadBack(t.Context(), c, h); err != nil {

@@ -19,7 +19,7 @@ type filling struct {
 	round   int
 	stop    chan struct{}
 	callers sync.WaitGroup
-	acked   [fillers]int // by entity
+	acked   [fillers]int // number of acknowledged commands, by entity
 	refused atomic.Int64
 	failed  atomic.Pointer[error]
 }
@@ -110,7 +110,7 @@ func awaitMerge(t *testing.T, c *testkit.Cluster, n *testkit.Node) {
 	t.Helper()
 	store := filepath.Join(n.DataDir(), "store")
 	before := tablesOf(t, store)
-	for range 5 { // enough writes for the first compaction
+	for range 5 { // write enough for the first compaction
 		for end := time.Now().Add(testkit.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			now := tablesOf(t, store)
 			if gone(before, now) > 0 {

@@ -99,9 +99,9 @@ func counters(t *testing.T, c *client.Client, n, want int) (wrong []string) {
 	return wrong
 }
 
-// refusedAsDamaged reports whether the last attempt at a command met damaged
-// data. If an earlier attempt has an unknown outcome, the command ID
-// deduplicates it.
+// refusedAsDamaged reports whether the last attempt at a command was rejected
+// because of damaged data. If an earlier attempt has an unknown outcome,
+// resending the command is safe because of its ID.
 func refusedAsDamaged(err error) bool {
 	if err == nil {
 		return false
@@ -120,13 +120,14 @@ func aside(t *testing.T, n *testkit.Node) bool {
 	return len(found) > 0 && !strings.HasSuffix(found[0], ".moving")
 }
 
-// scrubPass is the time between the starts of two scrubs of all tables. The
-// next scrub finds bits that are flipped after the current scrub has read them,
-// even in rows that nobody reads.
+// scrubPass is the time between the starts of two scrubs of all tables. If a
+// bit is flipped after the current scrub has read it, the next scrub finds it,
+// even in a row that is never read.
 const scrubPass = time.Minute
 
-// damageMet waits until a node has found its damage: its process has ended, for
-// example because of a compaction, or it has moved its data aside.
+// damageMet waits until a node has found its damage. Then either its process
+// has ended, for example because of a compaction, or the node has moved its
+// data aside.
 func damageMet(t *testing.T, n *testkit.Node) {
 	t.Helper()
 	for deadline := time.Now().Add(scrubPass + testkit.Patience); n.Running() && !aside(t, n); time.Sleep(10 * time.Millisecond) {
@@ -136,10 +137,10 @@ func damageMet(t *testing.T, n *testkit.Node) {
 	}
 }
 
-// killAllowed watches a node and kills it when the others have permitted it to
-// move its data aside, usually before it has done so, because it stops
-// gracefully first. wait returns when the node was killed or has found its
-// damage otherwise.
+// killAllowed watches a node and kills it when the other nodes have permitted
+// it to move its data aside. It usually kills the node before that is done,
+// because the node stops gracefully first. wait returns when the node was
+// killed, or has found its damage in a different way.
 func killAllowed(t *testing.T, n *testkit.Node) (wait func()) {
 	t.Helper()
 	var watching sync.WaitGroup
@@ -207,7 +208,7 @@ func TestFlippedBitsAreRepaired(t *testing.T) {
 	if wrong := counters(t, caller, n, 1); len(wrong) > 0 {
 		t.Fatalf("before any fault: %q", wrong)
 	}
-	for i := range c.Nodes() { // flushes memory into tables
+	for i := range c.Nodes() { // flush the memtables into tables
 		c.Restart(i)
 		c.AwaitSpread()
 	}

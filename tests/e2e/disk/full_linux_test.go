@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/workload"
 )
 
-// A node rejects writes below 512 MiB of free space by default, which is enough
-// for what it must still write then.
+// By default, a node rejects writes if less than 512 MiB of space are free.
+// That is enough for the data that it must still write.
 const (
 	diskBytes = 1 << 30
 	belowMark = 480 << 20
@@ -45,8 +45,8 @@ func stored(t *testing.T, node *testkit.Node) bool {
 
 // fullThenFree fills the disk below the threshold, waits until the node rejects
 // writes and has stored everything that it accepted, and then fills the disk
-// until left bytes are free. The node must answer reads and reject writes until
-// there is space again.
+// until only left bytes are free. The node must answer reads and reject writes
+// until there is space again.
 func fullThenFree(t *testing.T, disk *testkit.SmallDisk, node *testkit.Node, left int64, round int) {
 	t.Helper()
 	disk.Fill("filler", belowMark)
@@ -117,8 +117,8 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestRestartOnFullDisk kills a node whose disk is full and starts it again. It
-// must serve its data or refuse to start with a reason, and work as before once
-// there is space.
+// must either serve its data or refuse to start and state a reason, and it must
+// work as before once there is space.
 func TestRestartOnFullDisk(t *testing.T) {
 	disk := testkit.NewSmallDisk(t, diskBytes)
 	node := testkit.StartNode(t, testkit.NodeOptions{DataDir: filepath.Join(disk.Dir(), "data")})

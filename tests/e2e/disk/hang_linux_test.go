@@ -26,7 +26,7 @@ const shards = 8
 type world struct {
 	*testkit.Cluster
 	t        *testing.T
-	entities []string // by shard, from 1
+	entities []string // entity of each shard, starting with shard 1
 	sent     int      // number of commands sent to each entity
 }
 
@@ -100,8 +100,8 @@ func (w *world) asleep() {
 	}
 }
 
-// get returns a node's response, prefixed with its status unless that is 200.
-// It returns "" if the node does not answer.
+// get returns a node's response, prefixed with its status code unless that is
+// 200. It returns "" if the node does not answer.
 func (w *world) get(i int, path string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -121,7 +121,7 @@ func (w *world) get(i int, path string) string {
 	return string(body)
 }
 
-// leader returns the place of the node that leads shard 1.
+// leader returns the index of the node that leads shard 1.
 func (w *world) leader() int {
 	w.t.Helper()
 	at := -1
@@ -143,8 +143,9 @@ func (w *world) leads(node, seenBy int) int {
 
 func other(i int) int { return (i + 1) % 3 }
 
-// fdatasync hangs on the node that leads sleeping shards. All of them must be
-// served elsewhere, and the process must end.
+// TestSyncHangsUnderSleepingShards makes fdatasync hang on the node that leads
+// sleeping shards. Other nodes must serve all of these shards, and the process
+// must end.
 func TestSyncHangsUnderSleepingShards(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t)
@@ -238,9 +239,9 @@ func TestStoppedProcessIsNotAHangingDisk(t *testing.T) {
 	}
 }
 
-// Every fdatasync of one node takes 200 ms. Under load, the node gives its
-// leaderships away and takes none back. When its disk is fast again, it gets
-// some back later.
+// Every fdatasync of one node takes 200 ms. Under load, the node loses its
+// leaderships and gets none back. Some time after its disk is fast again, it
+// gets some of them back.
 func TestSlowDiskGivesLeadershipsAway(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t)

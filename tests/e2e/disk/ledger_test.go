@@ -29,7 +29,7 @@ const (
 func ledgerModule() []byte {
 	event := append([]byte{4, 0}, "bulk"...)
 	for i := range bulkBytes {
-		event = append(event, byte(i*i>>7)) // compresses badly
+		event = append(event, byte(i*i>>7)) // bytes that compress badly
 	}
 	frames := abi.AppendFrame(nil, abi.OutEvent, event)
 	return guest.Module{
@@ -104,8 +104,8 @@ func readEntity(ctx context.Context, c *client.Client, entityType, id string) ([
 }
 
 // compare returns the differences between what a node serves now and what it
-// served before. An entity that could not be read is not a difference, because
-// the node rejected the read.
+// served before. An entity that could not be read does not count as a
+// difference, because the node rejected the read.
 func (l ledger) compare(now ledger, failures []error) error {
 	failed := func(name string) bool {
 		return slices.ContainsFunc(failures, func(err error) bool {

@@ -44,7 +44,7 @@ func powerCuts(t *testing.T, h *history.History, cuts int, planted ...string) er
 			Refused: []connect.Code{connect.CodeResourceExhausted}, // a file system that was shut down reports no space
 		})
 		goesOn(t, node, load, 200+rng.IntN(600))
-		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond)))) // a random part of a turn
+		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond)))) // wait for a random part of the load
 		disk.Cut()
 		node.Kill()
 		disk.Restore()

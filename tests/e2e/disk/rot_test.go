@@ -23,7 +23,7 @@ import (
 const rotKeys = 20_000
 
 // TestFlippedBitsOnSingleNodeAreRejected flips bits in the tables of a running node, in
-// rows of resident and of other entities. No answer may be wrong, the node must
+// rows of resident and of non-resident entities. No answer may be wrong, the node must
 // report the damage, and its next start must name the file.
 func TestFlippedBitsOnSingleNodeAreRejected(t *testing.T) {
 	testkit.Long(t, "long")
@@ -34,7 +34,7 @@ func TestFlippedBitsOnSingleNodeAreRejected(t *testing.T) {
 			t.Fatalf("counter %d: %+v", key, r)
 		}
 	}
-	n.Stop() // flushes memory into tables
+	n.Stop() // flushes the memtables into tables
 	n.Start()
 	warm := addAll(t, n, 0, rotKeys/4)
 	flips(t, filepath.Join(n.DataDir(), "store"), 150)
@@ -78,7 +78,7 @@ type added struct {
 	err error
 }
 
-// addAll adds its number to each counter and returns the answers.
+// addAll adds to each counter the counter's number, and returns the answers.
 func addAll(t *testing.T, n *testkit.Node, from, to int) map[int]added {
 	t.Helper()
 	var mu sync.Mutex
@@ -101,7 +101,7 @@ func addAll(t *testing.T, n *testkit.Node, from, to int) map[int]added {
 			done(client.Reply{}, err)
 		}
 	}
-	_ = s.Close(ctx) // failures are in out
+	_ = s.Close(ctx) // failures are recorded in out
 	mu.Lock()
 	defer mu.Unlock()
 	return out

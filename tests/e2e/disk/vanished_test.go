@@ -37,8 +37,8 @@ func ended(t *testing.T, n *testkit.Node) {
 	}
 }
 
-// awaitEnd waits until the process has ended by itself, with an error that
-// names the cause exactly once.
+// awaitEnd waits until the process has ended by itself, and checks that its
+// error names the cause exactly once.
 func awaitEnd(t *testing.T, n *testkit.Node) {
 	t.Helper()
 	ended(t, n)
@@ -76,7 +76,7 @@ func TestDirectoryIsMovedAway(t *testing.T) {
 		t.Errorf("the node has acknowledged %d without a directory", total)
 	}
 	awaitEnd(t, n)
-	_ = os.RemoveAll(n.DataDir()) // what the node may have created since
+	_ = os.RemoveAll(n.DataDir()) // remove files that the node may have created since
 	if err := os.Rename(away, n.DataDir()); err != nil {
 		t.Fatal(err)
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// canaries is a node with entities of the type note, which module one serves,
-// and module two for a part of them. Commands of module two emit events of a
-// different type.
+// canaries is a node with entities of the type note. Module one serves them,
+// except that module two serves a part of them. Commands of module two emit
+// events of a different type.
 type canaries struct {
 	*node
 	one, two string
@@ -44,8 +44,8 @@ func newCanaries(t *testing.T, oneLists, twoLists string) *canaries {
 	return c
 }
 
-// of returns the entities of a share, and those whose IDs begin with the
-// prefix.
+// of returns the entities that are in the given share or whose IDs begin with
+// the prefix.
 func (c *canaries) of(share uint32, prefix string) (ids []string) {
 	for _, id := range c.ids {
 		if (sharding.EntityID{Type: "note", ID: id}).Bucket() < share || prefix != "" && strings.HasPrefix(id, prefix) {
@@ -66,7 +66,8 @@ func (c *canaries) change(action modulev1.ChangeRolloutRequest_Action, force boo
 }
 
 // written sends a command to each entity, and checks that module two serves
-// exactly byTwo, whichever module wrote to them before.
+// exactly the entities in byTwo, regardless of which module wrote to them
+// before.
 func (c *canaries) written(byTwo []string, ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -132,7 +133,7 @@ func TestNewerModuleServesItsPart(t *testing.T) {
 	if err := client.RemoveModule(t.Context(), c.c, c.two); err == nil {
 		t.Error("a module that serves a part is removed")
 	}
-	for range 2 { // the second time it changes nothing
+	for range 2 { // the second call changes nothing
 		if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_PROMOTE, false); err != nil || r != nil {
 			t.Fatal(r, err)
 		}
@@ -144,7 +145,7 @@ func TestNewerModuleServesItsPart(t *testing.T) {
 	if got := c.kinds(); got != "promote canary canary activate" {
 		t.Errorf("the history is %s", got)
 	}
-	// The entities that joined the part first were written longest ago.
+	// The entities that joined the part first have the oldest writes.
 	if n := c.touched(c.two, c.one); n != uint64(len(c.ids)) {
 		t.Errorf("%d entities were written by the newer module, want %d", n, len(c.ids))
 	}
@@ -168,9 +169,10 @@ func (c *canaries) kinds() string {
 	return strings.Join(out, " ")
 }
 
-// TestAbortMovesReadableEntitiesBack checks that an abort moves back all entities
-// that the older module can read. The others stay with the newer module and are
-// listed, and no other entity joins them until an operator decides.
+// TestAbortMovesReadableEntitiesBack checks that an abort moves back all
+// entities that the older module can read. The other entities stay with the
+// newer module and are listed. No further entity joins them unless an operator
+// starts another rollout.
 func TestAbortMovesReadableEntitiesBack(t *testing.T) {
 	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
 	if err := c.begin(c.two, 3000, ""); err != nil {
@@ -364,7 +366,8 @@ func TestOldestWritesOfPartAreFound(t *testing.T) {
 	if err != nil || !slices.Equal(r.GetRemainingEntityIds(), []string{"newer"}) {
 		t.Fatal(r, err)
 	}
-	// A rollback after the newer module serves all entities finds it, too.
+	// A rollback after the newer module serves all entities finds these events,
+	// too.
 	if _, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, true); err != nil {
 		t.Fatal(err)
 	}
@@ -383,9 +386,9 @@ func TestOldestWritesOfPartAreFound(t *testing.T) {
 	}
 }
 
-// TestTypesOfModuleAreRolledOutTogether checks that two types of one module are
-// rolled out to another module together, and are aborted together, except for
-// entities that must stay.
+// TestTypesOfModuleAreRolledOutTogether checks that the rollout of a module
+// with two types covers both types together, and that an abort moves both back
+// together, except for entities that must stay.
 func TestTypesOfModuleAreRolledOutTogether(t *testing.T) {
 	c := &canaries{node: newNode(t)}
 	two := func(version, events string) []byte {
@@ -449,7 +452,7 @@ func TestClusterTakesRolloutSteps(t *testing.T) {
 	if err != nil || r.GetState() != modulev1.Rollout_STATE_RUNNING || time.Until(r.GetDueAt().AsTime()) < 30*time.Minute || !slices.Equal(r.GetSteps(), []uint32{3000, 10_000}) {
 		t.Fatal(r, err)
 	}
-	// Repeating the call changes nothing, and no pause starts again.
+	// Repeating the call changes nothing, and does not restart the pause.
 	if err := plan(time.Hour, 500, 3000, 10_000); err != nil {
 		t.Fatal(err)
 	}

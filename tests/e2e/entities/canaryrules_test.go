@@ -49,8 +49,8 @@ func newRules(t *testing.T, newer guest.Module, plan *modulev1.RolloutPlan) (c *
 }
 
 // TestBrokenRuleAbortsRollout checks that a rollout is aborted and its entities go back when
-// the newer module violates a rule. The rollout, the history and the log must
-// say so.
+// the newer module violates a rule. The rollout, the history and the log must state the
+// reason.
 func TestBrokenRuleAbortsRollout(t *testing.T) {
 	for rule, newer := range map[string]guest.Module{
 		"faults>0":        trapping(noter("2", bothEvents)),
@@ -63,7 +63,7 @@ func TestBrokenRuleAbortsRollout(t *testing.T) {
 				if rule == "faults>0" && i > 0 {
 					continue
 				}
-				_ = c.note(fmt.Sprint("new", i%10)) // fails until the older module serves it again
+				_ = c.note(fmt.Sprint("new", i%10)) // fails until the older module serves the entity again
 			}
 			var err error
 			for deadline := time.Now().Add(testkit.Patience); client.CodeOf(err) != connect.CodeNotFound; time.Sleep(20 * time.Millisecond) {
@@ -110,7 +110,7 @@ func TestRolloutCompletesIfRulesHold(t *testing.T) {
 			t.Errorf("%s is missing", want)
 		}
 	}
-	// The same part with a different pause continues.
+	// A plan with the same part and a different pause continues the rollout.
 	plan := &modulev1.RolloutPlan{Rules: rules, Prefix: "new", Steps: []uint32{5000, 10_000}, Pause: durationpb.New(time.Second)}
 	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: c.two, Rollout: plan}); err != nil {
 		t.Fatal(err)

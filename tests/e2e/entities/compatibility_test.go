@@ -37,8 +37,8 @@ func (n *node) push(m guest.Module, force bool) (*modulev1.UploadResponse, error
 	return client.UploadModule(n.t.Context(), n.c, &modulev1.UploadRequest{Wasm: m.Build(), Activate: true, Force: force})
 }
 
-// forcedBy returns who forced the activation of the module that serves the
-// notes.
+// forcedBy returns the principal that forced the activation of the module that
+// serves the notes.
 func (n *node) forcedBy() string {
 	n.t.Helper()
 	m, err := n.c.ActiveModule(n.t.Context(), "note")
@@ -75,7 +75,7 @@ func TestStoredEventTypesMustBeListed(t *testing.T) {
 	if err := n.note("e0"); err != nil {
 		t.Fatal(err)
 	}
-	refused(fmt.Sprintf("happened (%d)", many+1)) // including later events
+	refused(fmt.Sprintf("happened (%d)", many+1)) // the check includes later events
 	n.stop()
 	n.start()
 	refused(fmt.Sprintf("happened (%d)", many+1))

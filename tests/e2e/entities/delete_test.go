@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 )
 
-// TestDeletionIsVisibleToReaders checks that deleting an entity by request leaves one
-// event with the ID of the request, which readers and subscribers see between
-// the entity's two lives.
+// TestDeletionIsVisibleToReaders checks that deleting an entity by request
+// leaves one event with the ID of the request, which readers and subscribers
+// see between the entity's two incarnations.
 func TestDeletionIsVisibleToReaders(t *testing.T) {
 	n := newNode(t)
 	const history = "added added hostd.deleted(by-ann) added"

@@ -36,7 +36,7 @@ func (n *node) draftIs(id, want string) {
 // TestRollbackOfDurableStates checks that a module reads the states of the
 // previous module. A rollback is rejected, and the error lists the entities, if
 // the previous module cannot read states written since; older states do not
-// matter. After a forced rollback those entities fail, but lose nothing.
+// matter. After a forced rollback, the listed entities fail, but lose no data.
 func TestRollbackOfDurableStates(t *testing.T) {
 	n := newNode(t)
 	before := n.drafts("before", true)

@@ -29,11 +29,11 @@ type node struct {
 	n   *host.Node
 	c   *client.Client
 
-	shards int                // 8 if 0
-	module string             // to upload
+	shards int                // number of shards; 0 means 8
+	module string             // module to upload
 	checks int                // one in this many evictions is checked by a replay; the default if 0
-	tell   bool               // return the output of guests to callers
-	log    *lines             // of the node; nil if no test reads it
+	tell   bool               // return the texts of guest faults to callers
+	log    *lines             // log of the node; nil if no test reads it
 	seen   map[string]float64 // number of compared states by type
 }
 
@@ -154,7 +154,7 @@ func TestTimersSurviveRestarts(t *testing.T) {
 	n := newNode(t)
 	const entities = 40
 	const want = 1 + 5 + 1
-	var most [entities]int64 // on a slow machine a timer may fire before the test has cancelled it
+	var most [entities]int64 // the most additions that are possible: on a slow machine, a timer may fire before the test has cancelled it
 	for i := range entities {
 		id := fmt.Sprintf("e%d", i)
 		n.send(id, "arm", arm{"once", int64(i * 20), 1})
@@ -240,7 +240,7 @@ func TestSnapshotsSurviveRestarts(t *testing.T) {
 func TestDeletedEntityStartsAgain(t *testing.T) {
 	n := newNode(t)
 	id, due := "", 50*time.Millisecond
-	for inTime := false; !inTime; { // it must be deleted before the timer is due
+	for inTime := false; !inTime; { // retry until the entity is deleted before the timer is due
 		due *= 2
 		id = fmt.Sprintf("x%d", due)
 		for i := range 25 {
@@ -251,7 +251,7 @@ func TestDeletedEntityStartsAgain(t *testing.T) {
 		n.send(id, "remove", nil)
 		inTime = time.Since(armed) < due
 	}
-	if s, sequence := n.state(id); s.Total != 0 || sequence != 26 { // the last one is the tombstone
+	if s, sequence := n.state(id); s.Total != 0 || sequence != 26 { // the last event is the tombstone
 		t.Fatalf("deleted: %+v at %d", s, sequence)
 	}
 	if r := n.send(id, "add", map[string]int{"amount": 7}); r.Sequence != 27 {
@@ -262,7 +262,7 @@ func TestDeletedEntityStartsAgain(t *testing.T) {
 	if s, sequence := n.state(id); s.Total != 7 || sequence != 27 {
 		t.Fatalf("after a stop: %+v at %d", s, sequence)
 	}
-	n.send("y", "arm", arm{"later", due.Milliseconds(), 1}) // due after the timer of the deleted life was due
+	n.send("y", "arm", arm{"later", due.Milliseconds(), 1}) // due after the due time of the deleted incarnation's timer
 	for end := time.Now().Add(testkit.Patience); ; time.Sleep(5 * time.Millisecond) {
 		if s, _ := n.state("y"); s.Rung == 1 {
 			break

@@ -140,8 +140,8 @@ func TestGuestFaultsInC(t *testing.T) {
 	}
 }
 
-// TestUnstorableOutputsInC checks that outputs that exceed
-// limits reject their command, each time it is sent, and leave nothing behind.
+// TestUnstorableOutputsInC checks that a command whose output exceeds a limit
+// is rejected each time it is sent, and has no effect.
 func TestUnstorableOutputsInC(t *testing.T) {
 	f := newFaulty(t)
 	for command, want := range map[string]struct {
@@ -210,7 +210,7 @@ func TestUnappliableEventQuarantinesEntity(t *testing.T) {
 		if r, err := f.try(id, command); err != nil || r.Sequence != 2 {
 			t.Fatalf("%s: %+v, %v", command, r, err)
 		}
-		_, err := f.try("breaker-of-"+command, "trap") // makes all entities load again
+		_, err := f.try("breaker-of-"+command, "trap") // closes the instance, so that all entities are loaded again
 		internal(t, "trap", err, "unreachable")
 		for range 3 {
 			_, err := f.c.Query(t.Context(), client.Query{EntityType: "faulty", EntityID: id, Name: "count"})
@@ -229,9 +229,9 @@ func TestUnappliableEventQuarantinesEntity(t *testing.T) {
 	}
 }
 
-// TestFaultLadder checks the consequences of repeated faults: the first one
-// closes the instance, after the second the entity runs in an instance of its
-// own, and the third quarantines it for a while. An operator can see and end
+// TestFaultLadder checks the consequences of repeated faults: the first fault
+// closes the instance, after the second the entity runs in its own instance,
+// and the third quarantines the entity for a while. An operator can see and end
 // the quarantine.
 func TestFaultLadder(t *testing.T) {
 	f := newFaulty(t)

@@ -17,10 +17,10 @@ import (
 )
 
 // TestOldStatesAreReplayedByTheirModule checks the states of an entity after a
-// module with a different evolution takes over its type. The current state is
-// the result of the new module for all events. Earlier states are the result of
-// the old module, from a snapshot or from the first event, also after a stop
-// and after the old module was activated again.
+// module that evolves events differently takes over its type. The new module
+// computes the current state from all events. The old module computes earlier
+// states, from a snapshot or from the first event, also after a stop and after
+// the old module was activated again.
 func TestOldStatesAreReplayedByTheirModule(t *testing.T) {
 	n := newNode(t)
 	n.fill("trail", 0, 60)
@@ -117,9 +117,10 @@ func TestIdleTimeOfManifestApplies(t *testing.T) {
 	}
 }
 
-// TestStatesOfCompactedHistories checks that states of an entity whose first events
-// were compacted are replayed from its oldest snapshot, also by a later module,
-// and that the error for an earlier state says where states begin.
+// TestStatesOfCompactedHistories checks that states of an entity whose first
+// events were compacted are replayed from its oldest snapshot, also by a later
+// module, and that the error for an earlier state says at which sequence states
+// begin.
 func TestStatesOfCompactedHistories(t *testing.T) {
 	n := newNode(t)
 	commands := uint64(10_100)

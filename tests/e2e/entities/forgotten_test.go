@@ -14,11 +14,11 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// TestForgottenRetryIsNotExecuted checks commands that are older than the idempotency
-// window: a command that the entity may have executed and forgotten is not
-// executed again if the caller says how long ago it first tried, before and
-// after a restart. A command inside the window gets its reply, and a command on
-// its first attempt is executed.
+// TestForgottenRetryIsNotExecuted checks commands that are older than the
+// idempotency window: a command that the entity may have executed and forgotten
+// is not executed again if the caller states the age of its first attempt,
+// before and after a restart. A command inside the window gets its stored
+// reply, and the first attempt of a command is executed.
 func TestForgottenRetryIsNotExecuted(t *testing.T) {
 	const commands, window = 10_200, 10_000
 	began := time.Now()
@@ -52,8 +52,8 @@ func TestForgottenRetryIsNotExecuted(t *testing.T) {
 			t.Errorf("life %d: the metrics do not say that 3 retries were refused", life)
 		}
 		n.refusesActs("x", "long-ago", time.Since(began))
-		// First attempts, over this path and on an entity that has forgotten
-		// nothing.
+		// First attempts are executed over this path, too, and retries on an entity
+		// that has forgotten nothing.
 		if code, text := n.post(2*commands+life, 0); code != http.StatusOK {
 			t.Errorf("life %d, a first attempt over HTTP: %d %s", life, code, text)
 		}
@@ -70,8 +70,8 @@ func TestForgottenRetryIsNotExecuted(t *testing.T) {
 	}
 }
 
-// post sends an adding command to x over plain HTTP. It was first tried the
-// given time ago, or never.
+// post sends an adding command to x over plain HTTP. ago is the age of the
+// first attempt; 0 means that this is the first attempt.
 func (n *node) post(i int, ago time.Duration) (code int, text string) {
 	n.t.Helper()
 	cmd := adding("alarm")(i)
@@ -88,8 +88,8 @@ func (n *node) post(i int, ago time.Duration) (code int, text string) {
 	return res.StatusCode, string(answer)
 }
 
-// refusesActs checks that a deletion and a skipped timer from so long ago,
-// which the entity may have forgotten, are not executed.
+// refusesActs checks that a deletion and the skip of a timer are not executed
+// if they were first tried so long ago that the entity may have forgotten them.
 func (n *node) refusesActs(id, command string, ago time.Duration) {
 	n.t.Helper()
 	before, _ := n.state(id)

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// kept returns a module with one type of a kind. Each version has a different
-// digest.
+// kept returns a module with one type of the given kind. Each version has a
+// different digest.
 func kept(name, kind, encoding, version string) guest.Module {
 	frames := guest.Happened()
 	if kind == "durable-state" {
@@ -36,9 +36,10 @@ func reason(err error) string {
 	return ""
 }
 
-// TestKindOfStoredEntitiesCannotChange checks that a module that would interpret
-// stored data differently than it was written cannot be activated by an upload,
-// an activation or a rollback. It can if nothing is stored.
+// TestKindOfStoredEntitiesCannotChange checks that a module that would
+// interpret stored data in a different way than it was written cannot be
+// activated by an upload, an activation or a rollback. If nothing is stored,
+// the module can be activated.
 func TestKindOfStoredEntitiesCannotChange(t *testing.T) {
 	n := newNode(t)
 	push := func(name, kind, encoding, version string) error {

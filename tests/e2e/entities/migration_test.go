@@ -13,11 +13,11 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// TestStatesAreMigrated checks that a module reads the durable states in the
-// format of the previous module until a command writes them again. A module
-// that does not read a stored state version is rejected with the version named,
-// whether it is activated or rolled back to. If it is forced, it misreads
-// nothing.
+// TestStatesAreMigrated checks that a module reads durable states in the
+// previous module's format until a command writes them again. If a module does
+// not read a stored state version, its activation, or a rollback to it, is
+// rejected, and the error names the version. If the module is forced, it does
+// not misread these states.
 func TestStatesAreMigrated(t *testing.T) {
 	n := newNode(t)
 	before := n.drafts("before", true)

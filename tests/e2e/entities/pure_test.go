@@ -52,7 +52,7 @@ const (
 )
 
 // checked waits until the given number of further states of a type were
-// compared. It returns how many states differ in total.
+// compared. It returns the total number of states that differ.
 func (n *node) checked(entityType string, more float64) (differ float64) {
 	n.t.Helper()
 	want := n.seen[entityType] + more
@@ -89,10 +89,10 @@ func (n *node) query(entityType, id string) {
 	}
 }
 
-// TestImpureGuestIsReported checks that a type whose state contains data that is
-// not in its events is counted, and named once in the log, however its entities
-// leave memory, and although snapshots were taken of such states. A conforming
-// type of the same module is not named.
+// TestImpureGuestIsReported checks that a type whose state contains data that
+// is not in its events is counted, and named once in the log. That must not
+// depend on why its entities leave memory, or on whether snapshots of such
+// states exist. A conforming type of the same module is not named.
 func TestImpureGuestIsReported(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/impure", checks: 1, log: &lines{}}
 	n.open()

@@ -15,11 +15,11 @@ import (
 // seen formats an event as a reader receives it.
 func seen(e client.Event) string { return e.Type + "<" + e.StoredType + " " + string(e.Data) }
 
-// TestReadersGetUpcastEvents checks that readers that ask for it receive older
-// events upcast by the active module, of an entity or of a type, and states of
-// a durable-state type likewise. Other readers receive the stored form. A
-// module that has older versions but does not export the upcast function is
-// named in the error, and so is a module that fails.
+// TestReadersGetUpcastEvents checks that readers who request it receive older
+// events upcast by the active module, whether they read an entity or a type,
+// and that the same applies to the states of a durable-state type. Other
+// readers receive the stored form. If a module has older versions but does not
+// export the upcast function, or if it fails, the error names the module.
 func TestReadersGetUpcastEvents(t *testing.T) {
 	n := newNode(t)
 	n.orders("before", true)
@@ -55,7 +55,7 @@ func TestReadersGetUpcastEvents(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", what, got, err, want)
 		}
 	}
-	for range 2 { // the second time by an existing instance
+	for range 2 { // the second call uses an existing instance
 		got, err := read("order", "o1", true)
 		is("an entity, upcast", got, err, "placed.v2<placed "+today, newer)
 		got, err = subscribe("order", true)

@@ -18,21 +18,21 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestRetentionCompactsEvents checks that snapshots compact the events outside the
-// idempotency window of an entity whose type retains few events. The error for
-// a request for compacted events says where the events begin, nothing else
-// changes, and the data on disk verifies.
+// TestRetentionCompactsEvents checks that snapshots compact the events outside
+// the idempotency window of an entity whose type retains few events. The error
+// for a request for compacted events says at which sequence the events begin,
+// nothing else changes, and the data on disk verifies.
 func TestRetentionCompactsEvents(t *testing.T) {
 	testkit.Long(t, "long")
 	const commands, window = 10_700, 10_000
 	n := newNode(t)
 	cmd := adding("trail")
-	const last = 420 // one at a time, because a snapshot retains more while commands are in flight, and two snapshots are kept
+	const last = 420 // one command at a time, because a snapshot retains more events while commands are in flight, and two snapshots are kept
 	n.fill("trail", 0, commands-last)
 	for i := range last {
 		n.fill("trail", commands-last+i, 1)
 	}
-	n.send("other", "add", map[string]int{"amount": 1}) // of a type that retains all events
+	n.send("other", "add", map[string]int{"amount": 1}) // an entity of a type that retains all events
 	n.awaitCut("trail", 300)
 	for range 2 {
 		first := n.begins("trail")
@@ -102,7 +102,7 @@ func TestRetentionIsASetting(t *testing.T) {
 	if _, err := n.c.PutSetting(t.Context(), key, ""); err != nil {
 		t.Fatal(err)
 	}
-	more() // its snapshots may have been in progress
+	more() // snapshots of x may have been in progress
 	first := n.begins("alarm")
 	for range 5 {
 		more()
@@ -198,7 +198,8 @@ func (n *node) begins(entityType string) uint64 {
 	return math.MaxUint64
 }
 
-// streams checks what subscribers of a type with compacted events receive.
+// streams checks the events that subscribers of a type with compacted events
+// receive.
 func (n *node) streams(first, last uint64) {
 	n.t.Helper()
 	for _, skip := range []bool{false, true} {
@@ -227,7 +228,7 @@ func (n *node) streams(first, last uint64) {
 	}
 }
 
-// follows checks the same through the Go client.
+// follows does the same check as streams, with the Go client.
 func (n *node) follows(skip bool, first, last uint64) {
 	n.t.Helper()
 	skipped, next := uint64(0), first

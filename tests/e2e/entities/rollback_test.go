@@ -60,8 +60,8 @@ func (n *node) rollback(force bool) (*modulev1.RollbackResponse, error) {
 	return client.RollbackModule(n.t.Context(), n.c, &modulev1.RollbackRequest{EntityType: "note", Force: force})
 }
 
-// unfit checks that a rollback changes nothing and that its error names exactly
-// these entities.
+// unfit checks that a rollback changes nothing, and that its error names
+// exactly the given entities.
 func (n *node) unfit(what string, ids ...string) {
 	n.t.Helper()
 	before := n.serves("note")
@@ -80,9 +80,9 @@ func (n *node) unfit(what string, ids ...string) {
 	}
 }
 
-// touched returns how many notes were written by modules other than since,
-// which a rollback to the module by would have to check. It fails the test if
-// the module by cannot read one of them.
+// touched returns the number of notes that a rollback to module by would have
+// to check: those written by modules other than since. It fails the test if
+// module by cannot read one of them.
 func (n *node) touched(by, since string) uint64 {
 	n.t.Helper()
 	res, err := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.n.Addr()).CheckCompatibility(n.t.Context(),
@@ -121,9 +121,10 @@ func TestRollbackFindsEntitiesWrittenSince(t *testing.T) {
 	}
 }
 
-// TestRollbackNeedsReadableEntities checks that the previous module must be
-// able to read exactly the entities written since it was active. Otherwise the
-// rollback changes nothing and names them, unless it is forced.
+// TestRollbackNeedsReadableEntities checks that a rollback requires the
+// previous module to be able to read exactly the entities that were written
+// since it was active. Otherwise the rollback changes nothing and names the
+// entities that it cannot read, unless the rollback is forced.
 func TestRollbackNeedsReadableEntities(t *testing.T) {
 	n := newNode(t)
 	const both = `[{"type":"happened"},{"type":"new"}]`
@@ -142,17 +143,17 @@ func TestRollbackNeedsReadableEntities(t *testing.T) {
 	n.unfit("events of type new", "e1", "e3")
 	n.stop()
 	n.start()
-	n.unfit("at event 2 (new)", "e1", "e3") // also from the store
+	n.unfit("at event 2 (new)", "e1", "e3") // the same after a restart, when the entities are read from the store
 	if _, err := n.api().Delete(t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "note", EntityId: "e1"})); err != nil {
 		t.Fatal(err)
 	}
-	n.unfit("of 1 entities", "e3") // nobody reads a deleted entity
+	n.unfit("of 1 entities", "e3") // a deleted entity does not have to be readable
 
 	res, err := n.rollback(true)
 	if err != nil || len(res.GetWarnings()) != 1 || !strings.Contains(res.GetWarnings()[0], "e3 at event 1") || n.serves("note") != one || n.forcedBy() != "anonymous" {
 		t.Fatalf("forced: %v by %q, %v", res, n.forcedBy(), err)
 	}
-	n.notes("e0") // not written since, so the fault does not affect it
+	n.notes("e0") // the entity was not written since, so the fault does not affect it
 	if _, err := n.push(emits(noter("2", both), "new"), false); err != nil {
 		t.Fatal(err)
 	}
@@ -164,8 +165,8 @@ func TestRollbackNeedsReadableEntities(t *testing.T) {
 	if res, err = n.rollback(false); err != nil || len(res.GetWarnings()) > 0 || n.serves("note") != two || n.forcedBy() != "" {
 		t.Fatalf("back to one that knows the events: %v by %q, %v", res, n.forcedBy(), err)
 	}
-	// Events that the module in between has written count, too, but only event
-	// types that are new in it.
+	// Events that the module in between has written are checked, too, but only
+	// those of types that are new in that module.
 	if res, err = n.rollback(false); err != nil || n.serves("note") != one {
 		t.Errorf("back to the first, which knows all that is left: %v, %v", res, err)
 	}
@@ -178,7 +179,7 @@ func TestRollbackToFailingModuleIsRejected(t *testing.T) {
 	n := newNode(t)
 	broken := noter("1", "")
 	broken.Apply = guest.Unreachable
-	n.pushed(broken) // no entity exists yet on which it could fail
+	n.pushed(broken) // passes the check, because no entity exists on which the module could fail
 	n.pushed(noter("2", ""))
 	n.notes("e0", "e4", "e5", "e5")
 	n.unfit("of 3 entities", "e0", "e4", "e5")
@@ -188,12 +189,12 @@ func TestRollbackToFailingModuleIsRejected(t *testing.T) {
 	if res, err := n.rollback(false); err != nil || len(res.GetWarnings()) > 0 {
 		t.Fatalf("to one that does not fail: %v, %v", res, err)
 	}
-	n.unfit("of 3 entities", "e0", "e4", "e5") // what two modules have written since
+	n.unfit("of 3 entities", "e0", "e4", "e5") // entities that two later modules have written
 }
 
-// TestTypesOfModuleAreRolledBackTogether checks that two types that changed from one
-// module to another are rolled back together, and that neither is if one of
-// them must not be.
+// TestTypesOfModuleAreRolledBackTogether checks that two types that changed
+// together from one module to another are rolled back together, and that
+// neither is rolled back if one of them must not be.
 func TestTypesOfModuleAreRolledBackTogether(t *testing.T) {
 	n := newNode(t)
 	two := func(version, events string) guest.Module {

@@ -38,9 +38,9 @@ func (n *node) due(id string) map[string][]int64 {
 	return out
 }
 
-// TestSchedulesSurviveRestarts checks that schedules tick on their grid before and
-// after restarts of the node, each tick once, that the schedule that catches up
-// misses no tick, and that a cancelled schedule ends.
+// TestSchedulesSurviveRestarts checks that schedules keep their due times
+// across restarts of the node and fire each tick once, that a schedule that
+// catches up misses no tick, and that a cancelled schedule ends.
 func TestSchedulesSurviveRestarts(t *testing.T) {
 	n := newNode(t)
 	const period = 400

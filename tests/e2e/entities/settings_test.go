@@ -71,8 +71,8 @@ func TestGuestsReadSettings(t *testing.T) {
 	rejected()
 }
 
-// The total size of a type's values is limited, so that they fit into each
-// call.
+// The total size of a type's values is limited, because each call contains all
+// of them.
 func TestSettingsOfGuestsAreBounded(t *testing.T) {
 	n := newNode(t)
 	for _, name := range []string{"a", "b", "c"} {

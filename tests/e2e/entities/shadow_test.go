@@ -68,9 +68,9 @@ func sendsTo(m guest.Module, id string) guest.Module {
 	return m
 }
 
-// TestShadowReportsDifferences checks that a shadow module that decides
-// differently is reported with what differs, and that nothing it decides takes
-// effect: no event, reply, rejection or message.
+// TestShadowReportsDifferences checks that if a shadow module decides
+// differently, the differing parts are reported, and that none of its decisions
+// takes effect: no event, reply, rejection or message.
 func TestShadowReportsDifferences(t *testing.T) {
 	n := newNode(t)
 	n.pushed(noter("1", bothEvents))
@@ -78,7 +78,7 @@ func TestShadowReportsDifferences(t *testing.T) {
 	replies.Frames = abi.AppendReply(abi.AppendEvent(nil, "happened", []byte("it")), []byte("gone"))
 	replies.Handle = guest.Span(guest.FramesAt, uint32(len(replies.Frames)))
 	slower := noter("6", bothEvents)
-	slower.Handle = slices.Concat(guest.Count(1000), []byte{0x1a}, slower.Handle) // counts first and drops the result
+	slower.Handle = slices.Concat(guest.Count(1000), []byte{0x1a}, slower.Handle) // the handler counts first and drops the result
 	sent := map[string]int{}
 	for _, c := range []struct {
 		name  string
@@ -158,7 +158,7 @@ func TestSlowShadowDropsCommands(t *testing.T) {
 	n := newNode(t)
 	n.pushed(noter("1", bothEvents))
 	endless := noter("2", bothEvents)
-	endless.Handle = guest.Count(1 << 30) // more than its fuel allows
+	endless.Handle = guest.Count(1 << 30) // the loop needs more fuel than a command has
 	n.beside(endless)
 	var mu sync.Mutex
 	sent := map[string]int{}
@@ -199,14 +199,14 @@ func TestSlowShadowDropsCommands(t *testing.T) {
 	if _, err := client.RolloutState(t.Context(), n.c, "note"); client.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("after its end: %v", err)
 	}
-	n.stop() // although commands wait for the shadow
+	n.stop() // the node stops although commands wait for the shadow
 	n.start()
 	n.notes("e0")
 }
 
-// TestInvalidShadowIsRejected checks that a shadow is rejected if its module does not
-// exist or does not serve the type, and that a module with a different kind
-// gets an error that says so.
+// TestInvalidShadowIsRejected checks that a shadow is rejected if its module
+// does not exist or does not serve the type, and that the error for a module in
+// which the type has a different kind says so.
 func TestInvalidShadowIsRejected(t *testing.T) {
 	n := newNode(t)
 	one := n.pushed(noter("1", bothEvents))

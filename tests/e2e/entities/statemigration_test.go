@@ -8,7 +8,7 @@ import (
 // TestStatesOfTruncatedHistoriesAreMigrated checks that a module with a new
 // state version reads the remaining snapshots of compacted histories by its
 // migration and keeps all states. The previous module cannot read the states
-// that it writes, and does not get them.
+// that the new module writes, and is not given them.
 func TestStatesOfTruncatedHistoriesAreMigrated(t *testing.T) {
 	l := newLedgers(t)
 	migrated, forgetful, fixed := l.upload("migrated"), l.upload("forgetful"), l.upload("fixed")

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// snapshotLoads returns how many entities were loaded from snapshots.
+// snapshotLoads returns the number of entities that were loaded from snapshots.
 func (n *node) snapshotLoads() (loads int) {
 	n.t.Helper()
 	for line := range strings.Lines(n.metrics()) {
@@ -36,7 +36,7 @@ func TestSnapshotsOfPreviousModuleNeedVerification(t *testing.T) {
 			n.place(fmt.Sprint("o", i), `{"sku":"tea","count":1,"cents":7}`)
 		}
 	}
-	// Until each entity has a snapshot and an event after it.
+	// Write until each entity has a snapshot and an event after it.
 	var found *modulev1.VerifyResponse
 	for deadline := time.Now().Add(testkit.Patience); found.GetDifferingEntities() < entities; {
 		if time.Now().After(deadline) {

@@ -87,9 +87,9 @@ func TestSingletonIsResidentBeforeFirstRequest(t *testing.T) {
 	}
 }
 
-// TestStraySendsBecomeDeadLetters checks that a message to an entity that a
-// singleton type does not have, or to a transient entity, becomes a dead
-// letter.
+// TestStraySendsBecomeDeadLetters checks that a message becomes a dead letter
+// if it is sent to a transient entity, or to an id that a singleton type does
+// not have.
 func TestStraySendsBecomeDeadLetters(t *testing.T) {
 	n := newNode(t)
 	n.send("a", "stray", map[string]int{"amount": 1})

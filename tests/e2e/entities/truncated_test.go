@@ -15,7 +15,7 @@ import (
 type ledgers struct {
 	*node
 	before string
-	total  int64 // of each ledger
+	total  int64 // expected total of each ledger
 }
 
 const manyLedgers = 3
@@ -84,7 +84,7 @@ func (l *ledgers) ask(i int) (total int64, err error) {
 	return total, err
 }
 
-// whole checks that no ledger has lost anything.
+// whole checks that no ledger has lost a part of its state.
 func (l *ledgers) whole() {
 	l.t.Helper()
 	for i := range manyLedgers {
@@ -137,8 +137,9 @@ func TestStatesOfTruncatedHistoriesAreKept(t *testing.T) {
 	l.whole()
 }
 
-// TestRollbackKeepsStatesOfTruncatedHistories checks that the previous module
-// never misreads what the newer module has written, forced or not.
+// TestRollbackKeepsStatesOfTruncatedHistories checks that after a rollback,
+// forced or not, the previous module never misreads states that the newer
+// module has written.
 func TestRollbackKeepsStatesOfTruncatedHistories(t *testing.T) {
 	l := newLedgers(t)
 	renamed := l.upload("renamed")
@@ -191,8 +192,8 @@ func TestModuleThatReadsSnapshotsIsProved(t *testing.T) {
 }
 
 // TestRolloutsKeepStatesOfTruncatedHistories checks that a module cannot serve
-// a part that it does not read, and that an abort loses nothing that it has
-// written.
+// a part whose snapshots it cannot read, and that an abort loses nothing that
+// the module has written.
 func TestRolloutsKeepStatesOfTruncatedHistories(t *testing.T) {
 	l := newLedgers(t)
 	renamed, fixed := l.upload("renamed"), l.upload("fixed")
@@ -231,7 +232,7 @@ func TestRolloutsKeepStatesOfTruncatedHistories(t *testing.T) {
 	if err := change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); err != nil {
 		t.Fatal(err)
 	}
-	l.whole() // they stay with the newer module
+	l.whole() // these ledgers stay with the newer module
 	if err := change(modulev1.ChangeRolloutRequest_ACTION_ABORT, true); err != nil {
 		t.Fatal(err)
 	}

@@ -64,10 +64,10 @@ func TestImportIncludesProofs(t *testing.T) {
 		t.Fatal(err)
 	}
 	proved := from.imported()
-	proved.whole() // from snapshots of the previous module
+	proved.whole() // loaded from snapshots of the previous module
 	proved.fillLedgers(30)
 	proved.whole()
-	if err := proved.back(false); err != nil { // results of comparisons in the original cluster do not apply to a rollback here
+	if err := proved.back(false); err != nil { // results of comparisons in the original cluster do not apply to a rollback in the new one
 		t.Fatal(err)
 	}
 	proved.whole()

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A module that lacks the command of pending timers is activated with a warning
-// that names them, however it is activated. A module that has the command gets
-// no warning.
+// If a module does not have the command of pending timers, activating it, in
+// whichever way, returns a warning that names the timers. A module that has the
+// command gets no warning.
 func TestActivationWarnsAboutUnservedTimers(t *testing.T) {
 	n := newNode(t)
 	first, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, n.module), false)

@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// unverified returns the entities that may lack a part of their state, by ID,
-// with the details of the takeover.
+// unverified returns the entities that may have lost a part of their state, by
+// ID, with the details of the takeover.
 func (l *ledgers) unverified() map[string]*entityv1.ListEntitiesResponse_Takeover {
 	l.t.Helper()
 	out := map[string]*entityv1.ListEntitiesResponse_Takeover{}
@@ -58,10 +58,10 @@ func (e *earlier) Cluster(id archive.ID, text []byte) (err error) {
 
 func (e *earlier) End(archive.Shard) error { return e.Writer.End() }
 
-// TestUnprovedTakeoversAreListed checks that entities of which a module
-// made snapshots after another module are listed if nobody compared the states
-// that it read, both by a running node and by the offline check. Other entities
-// are not listed.
+// TestUnprovedTakeoversAreListed checks that an entity is listed if a second
+// module has made snapshots of it and the states that this module read were
+// never compared. Both a running node and the offline check list it. Other
+// entities are not listed.
 func TestUnprovedTakeoversAreListed(t *testing.T) {
 	from := newLedgers(t)
 	if found := from.unverified(); len(found) > 0 {
@@ -98,7 +98,7 @@ func TestUnprovedTakeoversAreListed(t *testing.T) {
 	if len(found) != manyLedgers {
 		t.Errorf("%d are listed", len(found))
 	}
-	// The offline check reads the store at the last checkpoint of the log,
+	// The offline check reads the store as of the last checkpoint of the log,
 	// which a start writes.
 	var said bytes.Buffer
 	var notes []string

@@ -73,16 +73,16 @@ func (n *node) activate(digest string) error {
 }
 
 // TestUpcastersAreVerified checks that a module that upcasts stored events
-// agrees with the previous one on all histories, and that a module whose
-// upcaster swaps two fields is reported with the first event that it reads
-// differently. A rollback is rejected once events of the newer version are
-// stored.
+// agrees with the previous module on all histories, and that for a module whose
+// upcaster swaps two fields, the first event that it reads differently is
+// reported. A rollback is rejected once events of the newer version are stored.
 func TestUpcastersAreVerified(t *testing.T) {
 	const entities = 5
 	n := newNode(t)
 	before, now, swapped := n.orders("before", true), n.orders("now", false), n.orders("swapped", false)
 	for i := range entities {
-		// Both fields of the first event are equal.
+		// Both fields of the first event are equal, so swapping them makes no
+		// difference.
 		for _, count := range []int{7, 1, 2, 3, 4, 5} {
 			n.place(fmt.Sprint("o", i), fmt.Sprintf(`{"sku":"tea","count":%d,"cents":7}`, count))
 		}
@@ -122,9 +122,9 @@ func TestUpcastersAreVerified(t *testing.T) {
 }
 
 // TestRequiredVerificationBlocksActivation checks that if a type requires a verification, a
-// module can be activated only after it passed a verification of enough
-// entities against the currently active revision. Force overrides that and
-// records who forced it.
+// module can be activated only after it passed a verification of enough entities against
+// the currently active revision. Force overrides the requirement, and the principal that
+// forced the activation is recorded.
 func TestRequiredVerificationBlocksActivation(t *testing.T) {
 	n := newNode(t)
 	before, now, swapped := n.orders("before", true), n.orders("now", false), n.orders("swapped", false)

@@ -31,7 +31,7 @@ func TestFixedModuleReleasesQuarantinedEntities(t *testing.T) {
 	n.send("a", "add", map[string]int{"amount": 1})
 	n.park("a")
 	wasm := testkit.BuildGuest(t, n.module)
-	mended := append(wasm[:len(wasm):len(wasm)], 0, 2, 1, 'x') // an empty custom section
+	mended := append(wasm[:len(wasm):len(wasm)], 0, 2, 1, 'x') // the same module with an empty custom section
 	if _, err := n.c.Upload(t.Context(), mended, true); err != nil {
 		t.Fatal(err)
 	}

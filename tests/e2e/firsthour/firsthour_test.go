@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// patience is for operations that take seconds on an idle machine.
+// patience limits operations that take seconds on an idle machine.
 const patience = 5 * time.Minute
 
 // folder is the directory in which the user runs the program.
@@ -109,7 +109,7 @@ func (f folder) dev(args ...string) string {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // the exit code does not matter
+		_ = cmd.Wait() // the exit code is ignored
 	}()
 	f.t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // the process may have ended
@@ -179,7 +179,7 @@ var pages = map[string]struct{ dir, mark, source string }{
 	"ts":   {"typescript", "ts", "src/index.ts"},
 }
 
-// page replaces the project's source and its test cases by those at the
+// page replaces the project's source and test cases by the ones at the
 // beginning of the SDK's README, and checks that the cases pass.
 func (f folder) page(lang string) {
 	f.t.Helper()

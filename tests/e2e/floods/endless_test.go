@@ -27,8 +27,8 @@ var endlessFor = flag.Duration("endless", 2*time.Second, "how long endless loops
 
 const (
 	spinners  = 8 // callers of the endless commands
-	neighbour = 4 // callers of another type
-	loaders   = 8 // goroutines of an executor that remain after they were needed once
+	neighbour = 4 // callers of a different type
+	loaders   = 8 // goroutines that an executor keeps after it has used them once
 )
 
 // spin returns a guest whose first command works. After that, also when the
@@ -99,8 +99,8 @@ func TestEndlessCommandsAreQuarantined(t *testing.T) {
 }
 
 // stay leaves entities in memory whose next command would not end, two of them
-// on one executor: an entity that faulted twice and then worked has an instance
-// of its own.
+// on one executor. That is possible because an entity that faulted twice and
+// then worked has its own instance.
 func stay(t *testing.T, node *testkit.Node, c *client.Client) {
 	works := func(id string) bool {
 		_, err := c.Send(t.Context(), client.Command{EntityType: "spin", EntityID: "stays-" + id, Name: "x"})
@@ -110,14 +110,13 @@ func stay(t *testing.T, node *testkit.Node, c *client.Client) {
 		}
 		return err == nil
 	}
-	// A first command works in an instance in which no command has worked
-	// before.
+	// The first command of an instance works.
 	first := 0
 	share := func() bool { first++; return works(fmt.Sprint("first-", first)) }
 	for range 2 {
 		for tries := 0; !share() && tries < 10; tries++ {
 		}
-		works("alone") // fails, unless it is on another executor
+		works("alone") // fails, unless the entity is on a different executor
 	}
 	for tries := 0; !share() && tries < 10; tries++ {
 	}
@@ -149,8 +148,8 @@ func attack(t *testing.T, node *testkit.Node, c *client.Client) (failed int64, t
 	for i := range spinners {
 		all.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				// The first entity has already run its working command; the
-				// others never have a working one.
+				// The first entity has already run its only working command; the other
+				// entities never run a working one.
 				_, err := other.Send(ctx, client.Command{EntityType: "spin", EntityID: fmt.Sprint(i % 2 * (n + 1)), Name: "x", ID: fmt.Sprintf("%d-%d", i, n)})
 				var public *client.Error
 				if err == nil && i%2 == 0 {
@@ -190,7 +189,7 @@ func attack(t *testing.T, node *testkit.Node, c *client.Client) (failed int64, t
 // checkParked checks that the quarantined entity is visible and that an
 // operator can release it.
 func checkParked(t *testing.T, node *testkit.Node, c *client.Client) {
-	// The callers may have ended before it had three faults in a row.
+	// The callers may have ended before the entity had three faults in a row.
 	node.Await("the entity is quarantined", func() bool {
 		e, err := c.Entity(t.Context(), "spin", "0")
 		if err != nil {

@@ -1,7 +1,6 @@
-// Package floods tests, with the real program, how a type whose entities create
-// ever more work, or whose commands never end, affects other types: they must
-// still be served. Nothing is measured in time; the tests compare counts of the
-// same run.
+// Package floods tests, with the real program, that other types are still
+// served if the entities of one type create ever more work, or if its commands
+// never end. The tests measure no time; they compare counts of the same run.
 package floods
 
 import (
@@ -50,7 +49,7 @@ func (s *site) must(err error) {
 	}
 }
 
-// count returns how often an entity has done something.
+// count returns the number of events of an entity.
 func (s *site) count(entityType, id string) int {
 	s.t.Helper()
 	var out struct{ N int }
@@ -83,10 +82,10 @@ func (s *site) neighbour(from, n int) {
 	}
 }
 
-// TestMessageFloodDoesNotBlockNeighbours sends one command that leads to ever more
-// messages. All commands of the neighbour must be executed, and between two of
-// them no more deliveries than fit into a few raft entries. The forks must
-// continue, too.
+// TestMessageFloodDoesNotBlockNeighbours sends one command that leads to ever
+// more messages. All commands of the neighbour must be executed, and between
+// two of them there must be no more deliveries than fit into a few raft
+// entries. The forks must make progress, too.
 func TestMessageFloodDoesNotBlockNeighbours(t *testing.T) {
 	testkit.Long(t, "long")
 	s := start(t)

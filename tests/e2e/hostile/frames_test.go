@@ -22,8 +22,8 @@ const (
 	msgVote       = 5
 	msgVoteResp   = 6
 	msgTimeoutNow = 14
-	msgHeartbeat  = 100 // has its own form
-	msgSleep      = 101 // has its own form
+	msgHeartbeat  = 100 // has its own form in a frame
+	msgSleep      = 101 // has its own form in a frame
 )
 
 // far is greater than any index of a log.
@@ -88,7 +88,7 @@ const (
 )
 
 // link sends frames to a node over a link in the name of another node. It
-// returns the first link number that the node accepts.
+// returns the link number that the node has accepted.
 func (i *impostor) link(to int, as string, incarnation uint64, frames ...[]byte) {
 	i.t.Helper()
 	protocols := new(http.Protocols)
@@ -113,7 +113,7 @@ func (i *impostor) link(to int, as string, incarnation uint64, frames ...[]byte)
 		if err == nil {
 			err = stream.Send(&peerv1.LinkRequest{Frames: frames})
 		}
-		for beats := uint64(2); err == nil; beats++ { // until the heartbeat after the frames is answered
+		for beats := uint64(2); err == nil; beats++ { // repeat until the heartbeat after the frames is answered
 			if err = stream.Send(&peerv1.LinkRequest{Beat: beats}); err == nil {
 				var echo *peerv1.LinkResponse
 				if echo, err = stream.Receive(); err == nil && echo.GetBeat() > 1 {
@@ -129,7 +129,7 @@ func (i *impostor) link(to int, as string, incarnation uint64, frames ...[]byte)
 }
 
 // to copies a message for each possible replica ID, because a node that is not
-// a member does not know which one is valid.
+// a member does not know which replica ID is valid.
 func to(replicas uint64, m forged) (all []forged) {
 	for id := range replicas {
 		if m.to = id + 1; m.to != m.from {
@@ -142,16 +142,16 @@ func to(replicas uint64, m forged) (all []forged) {
 // removal encodes a membership change that removes a replica.
 func removal(replica byte) []byte { return []byte{0x12, 4, 8, 1, 16, replica} }
 
-// TestForgedFramesAreRejected checks that a lone node rejects and counts all frames of a
-// stranger. The node must continue, verify after a restart, and have no invalid
-// entry in its log.
+// TestForgedFramesAreRejected checks that a single node rejects and counts all frames of
+// a stranger. The node must continue, its data must verify after a restart, and its log
+// must contain no invalid entry.
 func TestForgedFramesAreRejected(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
 	c.Start()
 	c.Push("counter")
 	i, node := newImpostor(t, c), c.Node(0)
-	const replicas = 4 // of three shards and the metadata shard
+	const replicas = 4 // replicas of three shards and the metadata shard
 	torn := frame(forged{shard: 1, from: 4711, to: 2, kind: msgHeartbeat, term: 5})
 	torn = torn[:len(torn)-2]
 	binary.LittleEndian.PutUint32(torn[4:], crc32.Checksum(torn[8:], crc32.MakeTable(crc32.Castagnoli)))
@@ -163,7 +163,7 @@ func TestForgedFramesAreRejected(t *testing.T) {
 		name    string
 		frame   []byte
 		counted string
-		lost    bool // rejected before it reaches a group
+		lost    bool // the frame is rejected before it reaches a group
 	}{
 		{"a heartbeat beyond the log, of a term beyond all", frame(to(replicas, forged{shard: 1, from: 4711, kind: msgHeartbeat, term: 1 << 40, commit: far})...), messagesForged, false},
 		{"a heartbeat beyond the log", frame(to(replicas, forged{shard: 2, from: 4711, kind: msgHeartbeat, term: 1 << 20, commit: far})...), messagesForged, false},
@@ -210,16 +210,15 @@ func TestForgedFramesAreRejected(t *testing.T) {
 }
 
 // TestFramesForgedAsMemberAreHarmless sends frames in the name of a member to the leader
-// and a follower of a cluster of three nodes. Only frames that the member could
-// have sent may be accepted, and no frame in the name of another node's
-// replica.
+// and a follower of a cluster of three nodes. Only frames that the member could have
+// sent may be accepted, and no frames in the name of another node's replica.
 func TestFramesForgedAsMemberAreHarmless(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
 	i := newImpostor(t, c)
 	beside := c.Client(client.Options{})
-	const replicas = 12 // of three shards and the metadata shard
+	const replicas = 12 // replicas of three shards and the metadata shard
 	from := func(m forged) (all []forged) {
 		for id := range uint64(replicas) {
 			m.from = id + 1

@@ -36,10 +36,11 @@ func hostileGuests() []harmful {
 	}
 	const end = guest.MemoryBytes
 	nothing := []byte{0x42, 0x00}                               // i64.const 0
-	both := []byte{0x20, 0x00, 0x20, 0x01}                      // its two parameters
+	both := []byte{0x20, 0x00, 0x20, 0x01}                      // push the two parameters
 	grown := []byte{0x41, 0xde, 0x07, 0x40, 0x00, 0x1a}         // i32.const 990, memory.grow, drop
 	forever := []byte{0x03, 0x40, 0x0c, 0x00, 0x0b, 0x42, 0x00} // loop br 0 end, i64.const 0
-	// If there are events: loop br 0 end end; then i32.const 0.
+	// The code loops forever if there are events (loop br 0 end end), and
+	// otherwise returns i32.const 0.
 	applying := guest.Module{Apply: []byte{0x20, 0x01, 0x04, 0x40, 0x03, 0x40, 0x0c, 0x00, 0x0b, 0x0b, 0x41, 0x00}}
 	deciding := []byte{0x10, 0x05}             // call hostd_handle
 	dropping := []byte{0x20, 0x00, 0x10, 0x08} // drops its entity's state

@@ -121,8 +121,8 @@ func serves(t testing.TB, c *client.Client) {
 	}
 }
 
-// hears waits until a node receives raft frames from another node that were
-// sent after the call.
+// hears waits until a node receives raft frames that another node sent after
+// this call.
 func hears(c *testkit.Cluster, node int, from string, load func()) {
 	received := func() (n float64) {
 		res, err := http.Get(c.Node(node).API() + "/metrics")
@@ -147,9 +147,9 @@ func hears(c *testkit.Cluster, node int, from string, load func()) {
 
 func soon() uint64 { return uint64(time.Now().Add(59 * time.Minute).UnixMilli()) }
 
-// TestForgedStartsDoNotLockOutMember checks that a stranger that calls itself a
-// member, with any incarnation, does not keep out the member itself, nor its
-// next start.
+// TestForgedStartsDoNotLockOutMember checks that a stranger that claims to be a
+// member, with any incarnation, keeps out neither the member itself nor the
+// member's next start.
 func TestForgedStartsDoNotLockOutMember(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -173,8 +173,8 @@ func TestForgedStartsDoNotLockOutMember(t *testing.T) {
 }
 
 // TestForgedAdmissionIsRejected checks that a stranger is not admitted in the name of a
-// member, not even by a metadata command, and that the member continues, now
-// and after its next start.
+// member, not even by a metadata command, and that the member continues, also after its
+// next start.
 func TestForgedAdmissionIsRejected(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -269,8 +269,8 @@ func (s *stranger) Probe(context.Context, *connect.Request[peerv1.ProbeRequest])
 	return connect.NewResponse(&peerv1.ProbeResponse{NodeId: m.GetNodeId(), Incarnation: m.GetIncarnation(), ClusterId: s.cluster, Address: m.GetAddress()}), nil
 }
 
-// TestForgedGossipRedirectsNothing checks that a stranger that gossips as a member, at an
-// address of its own, receives nothing that is meant for the member.
+// TestForgedGossipRedirectsNothing checks that a stranger that claims by gossip to be a
+// member, at its own address, receives no traffic that is meant for the member.
 func TestForgedGossipRedirectsNothing(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -331,7 +331,7 @@ func TestForgedGossipRedirectsNothing(t *testing.T) {
 func TestAnnouncedModuleAllocatesNoMemory(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	i := newImpostor(t, c)
-	member := i.member("n2") // other callers are rejected
+	member := i.member("n2") // only a caller that claims to be a member gets this far
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols}

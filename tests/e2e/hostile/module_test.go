@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestRejectedModuleIsNotCompiledAgain checks that a module that is rejected by a
-// compilation or a trial costs that only once, and that other users are served
-// meanwhile.
+// TestRejectedModuleIsNotCompiledAgain checks that a module that fails to
+// compile, or fails its trial, is compiled only once, and that other users are
+// served meanwhile.
 func TestRejectedModuleIsNotCompiledAgain(t *testing.T) {
 	t.Parallel()
 	node := testkit.StartNode(t, testkit.NodeOptions{})
@@ -52,7 +52,7 @@ func TestRejectedModuleIsNotCompiledAgain(t *testing.T) {
 }
 
 // TestLargeHonestModule checks that a module of the maximum size is accepted
-// and serves, and that other users are served meanwhile.
+// and serves its entities, and that other users are served meanwhile.
 func TestLargeHonestModule(t *testing.T) {
 	const size = 16 << 20
 	node := testkit.StartNode(t, testkit.NodeOptions{})

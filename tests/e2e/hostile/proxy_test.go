@@ -70,10 +70,10 @@ func front(t testing.TB, n *testkit.Node, passHost bool) *httptest.Server {
 
 // TestProxyInFront checks that through a proxy with persistent HTTP/1.1
 // connections every caller receives its own answers, each command takes effect
-// once, and subscribers receive their events, also while other callers try
-// request smuggling. What the proxy rejects must not reach the node. The node
-// is called by a load balancer's name in allow-hosts, or by its address if the
-// proxy does not pass the name on.
+// once, and subscribers receive their events, even while other callers try
+// request smuggling. Requests that the proxy rejects must not reach the node.
+// The proxy calls the node by the load balancer's name, which is in
+// allow-hosts, or by the node's address if the proxy does not pass the name on.
 func TestProxyInFront(t *testing.T) {
 	t.Parallel()
 	for _, passHost := range []bool{true, false} {
@@ -171,7 +171,7 @@ func TestProxyInFront(t *testing.T) {
 	}
 }
 
-// named sets the host of requests.
+// named is a transport that sets the host of requests.
 type named struct {
 	http.RoundTripper
 	host string

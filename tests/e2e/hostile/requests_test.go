@@ -41,7 +41,7 @@ func TestHostileRequests(t *testing.T) {
 		name, path, body string
 		header           [2]string
 		want             int
-		unread           bool // the server answers and closes the connection before it has read the body
+		unread           bool // the server answers and closes the connection before it has read the whole body
 	}{
 		{name: "an honest one", body: id("a"), want: 200},
 		{name: "a name that looks like a path", body: id("../../../etc/passwd"), want: 200},
@@ -75,7 +75,7 @@ func TestHostileRequests(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		res, err := client.Do(r)
 		if c.unread && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
-			beside.adds() // a client that still writes may see the close instead of the answer
+			beside.adds() // a client that is still writing may see the closed connection instead of the answer
 			continue
 		}
 		if err != nil {

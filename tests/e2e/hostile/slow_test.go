@@ -16,7 +16,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// enough exceeds the number of any costly operation that a connection may do.
+// enough is greater than the number of costly operations of any kind that a
+// connection is allowed to make.
 const enough = 1_000_000
 
 // TestCostlyConnectionsAreClosed checks that clients that send single bytes
@@ -74,8 +75,8 @@ func TestCostlyConnectionsAreClosed(t *testing.T) {
 	}
 }
 
-// drip sends begin and then repeats again slowly, until the other end has
-// closed the connection.
+// drip sends begin and then slowly repeats the text again, until the other end
+// has closed the connection.
 func drip(c net.Conn, begin, again string) (times int) {
 	io.WriteString(c, begin)
 	gone := make(chan struct{})
@@ -143,8 +144,8 @@ func resets(c net.Conn) (times int) {
 	return times
 }
 
-// pings sends pings and reads no answers. The node must stop reading, and close
-// the connection when nobody reads what it wrote.
+// pings sends pings and reads no answers. The node must stop reading, and must
+// close the connection if the client does not read the answers.
 func pings(c net.Conn) (times int) {
 	for f := open(c); times < enough; times++ {
 		if f.WritePing(false, [8]byte{1}) != nil {

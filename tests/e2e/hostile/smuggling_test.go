@@ -23,8 +23,8 @@ func TestRequestsAreNotSmuggled(t *testing.T) {
 	beside := newNeighbour(t, node)
 	const inner = `{"entityType":"counter","entityId":"smuggled","command":"add","json":{"amount":7}}`
 	smuggled := fmt.Sprintf("POST %sSend HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", entityPath, len(inner), inner)
-	// Wherever the node stops reading the body, at its first byte or one byte
-	// beyond the limit, a smuggled request begins.
+	// A smuggled request begins at each offset at which the node may stop reading
+	// the body: at the first byte, and one byte beyond the limit.
 	padded := strings.Replace(smuggled, "Host: 127.0.0.1", "Host: 127.0.0.1"+strings.Repeat(" ", 512-len(smuggled)), 1)
 	body := strings.Repeat(padded, 1<<20/512) + " " + strings.Repeat(padded, 1<<20/512)
 

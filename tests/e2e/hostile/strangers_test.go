@@ -1,6 +1,6 @@
-// Package hostile sends running nodes what anybody with access to their ports
-// can send, and checks the effect on the node and on other users. It contains
-// only tests.
+// Package hostile sends running nodes the hostile input that anybody with
+// access to their ports can send, and checks the effect on the node and on
+// other users. It contains only tests.
 package hostile
 
 import (
@@ -33,7 +33,7 @@ func dial(t testing.TB, n *testkit.Node) net.Conn {
 	return c
 }
 
-// neighbour is another user of a node, with a counter of its own.
+// neighbour is another user of the node, who has a separate counter.
 type neighbour struct {
 	t      testing.TB
 	client *client.Client

@@ -55,9 +55,9 @@ func addsFrom(t testing.TB, n *testkit.Node, ip, id string) error {
 	return err
 }
 
-// TestDamagedCursorIsRejected checks that a truncated, modified or invented cursor is
-// rejected as such, that an empty one starts at the beginning, and that a valid
-// one continues.
+// TestDamagedCursorIsRejected checks that a truncated, modified or invented
+// cursor is rejected as damaged, that an empty cursor starts at the beginning,
+// and that a valid cursor continues.
 func TestDamagedCursorIsRejected(t *testing.T) {
 	t.Parallel()
 	node := testkit.StartNode(t, testkit.NodeOptions{})
@@ -118,9 +118,9 @@ func TestDamagedCursorIsRejected(t *testing.T) {
 }
 
 // TestUnreadSubscriptionsAreBounded opens 1,100 subscriptions from one address without
-// reading them. Only as many as one address may have are accepted. A
-// neighbour's commands and its own subscription must continue meanwhile, and
-// new subscriptions must be possible when these have ended.
+// reading them. The node accepts only as many as one address may have. Meanwhile a
+// neighbour's commands and subscription must continue, and new subscriptions must be
+// possible when the unread ones have ended.
 func TestUnreadSubscriptionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const asked, most = 1100, 512 // half of the node's maximum
@@ -183,10 +183,10 @@ func TestUnreadSubscriptionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestOneAddressCannotExhaustCluster opens idle connections and 4,096 with unfinished
-// requests to a node from one address. Each node must still execute commands
-// from other addresses, health probes from the same address must be answered,
-// and old and new links between the nodes must work.
+// TestOneAddressCannotExhaustCluster opens idle connections, and 4,096
+// connections with unfinished requests, to a node from one address. Each node
+// must still execute commands from other addresses, health probes from the same
+// address must be answered, and old and new links between the nodes must work.
 func TestOneAddressCannotExhaustCluster(t *testing.T) {
 	const idle, conns = 1024, 1024 + 4096
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -224,9 +224,9 @@ func TestOneAddressCannotExhaustCluster(t *testing.T) {
 					t.Errorf("with %d connections, another address at node %d: %v", i+1, n, err)
 				}
 			}
-			// A connection is idle until its request has arrived. Connections
-			// that the node has not accepted yet may displace it before that,
-			// so a prober retries.
+			// A connection is idle until its request has arrived. Connections that the
+			// node has not accepted yet may displace it before that, so the probe is
+			// retried.
 			node.Until(fmt.Sprintf("a probe beside %d connections is answered", i+1), func() error {
 				res, err := (&http.Client{Transport: transportFrom(t, "127.0.0.1"), Timeout: testkit.Patience}).Get(node.API() + "/livez")
 				if err != nil {
@@ -240,7 +240,7 @@ func TestOneAddressCannotExhaustCluster(t *testing.T) {
 			})
 		}
 	}
-	for id := range 12 { // in every shard
+	for id := range 12 { // one entity in every shard
 		for n := range c.Nodes() {
 			if err := addsFrom(t, c.Node(n), "127.0.0.77", fmt.Sprint("other-", id)); err != nil {
 				t.Errorf("another address at node %d: %v", n, err)
@@ -250,7 +250,7 @@ func TestOneAddressCannotExhaustCluster(t *testing.T) {
 	if n := elections() - before; n != 0 {
 		t.Errorf("%.0f elections", n)
 	}
-	c.Restart(1) // its links are created again
+	c.Restart(1) // the node's links are created again
 	c.Await("the node that was started is heard", func() bool {
 		o := c.Overview(2)
 		if o == nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestEndlessUploadsDoNotBlockOthers uploads modules that take long to compile
-// from two addresses, several at a time without end. The modules of a third
-// address must still be accepted in their turn, and the neighbour's commands
+// TestEndlessUploadsDoNotBlockOthers continuously uploads modules that take
+// long to compile, several at a time, from two addresses. The modules of a
+// third address must still be accepted in turn, and the neighbour's commands
 // must succeed.
 func TestEndlessUploadsDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
@@ -62,8 +62,9 @@ func TestEndlessUploadsDoNotBlockOthers(t *testing.T) {
 		if _, err := honest.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: module(1)})); err != nil {
 			t.Errorf("the neighbour's upload %d: %v", i, err)
 		}
-		// One upload of each address may have been in progress, and the answers
-		// to these and to the next ones may arrive before its own.
+		// One upload of each address may have been in progress, and the answers to
+		// these uploads and to the next ones may arrive before the answer to this
+		// upload.
 		if n := uploads.Load() - before; n > 8 {
 			t.Errorf("%d uploads of others were ended before the neighbour's", n)
 		}

@@ -86,7 +86,7 @@ func TestDeadLetters(t *testing.T) {
 	if s := queryNode[sinkState](t, c, "sink", "x"); s.Heard["s"] != 2 {
 		t.Errorf("%+v", s)
 	}
-	act("retry", ghost.ID, "") // it is sent again, and the type still does not exist
+	act("retry", ghost.ID, "") // the message is sent again, but the type still does not exist
 	again := deadLetter{}
 	n.Await("it comes back", func() bool { again = find("ghost/g"); return again.ID != ghost.ID })
 	act("discard", again.ID, "")

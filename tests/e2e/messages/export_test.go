@@ -46,7 +46,7 @@ func (b *bed) journal(args ...string) *journal {
 	}
 	go func() {
 		defer close(j.ended)
-		_ = j.cmd.Wait() // the outcome is in ProcessState
+		_ = j.cmd.Wait() // the outcome is read from ProcessState
 	}()
 	b.t.Cleanup(func() { j.kill(); <-j.ended })
 	return j
@@ -72,9 +72,9 @@ func (j *journal) archived(b *bed) (a archived, ok bool) {
 	return a, true
 }
 
-// interrupt kills, alternating by round and after a random time, the command
-// itself, the node that it called, or another node. It then starts the node
-// again.
+// interrupt waits for a random time and then kills, depending on the round, the
+// command itself, the node that it called, or another node. If it killed a
+// node, it starts the node again.
 func (b *bed) interrupt(j *journal, round, asked int) {
 	b.t.Helper()
 	select {
@@ -104,7 +104,7 @@ func (b *bed) exported(dir string) (file string, a archived) {
 		asked := b.rng.IntN(len(b.cluster.Nodes()))
 		j := b.journal("export", file, "-o", "json", "--addr", b.cluster.Node(asked).API())
 		b.interrupt(j, round, asked)
-		if _, err := os.Stat(file); err == nil { // the export was faster, or it continued
+		if _, err := os.Stat(file); err == nil { // the export completed before the kill, or in spite of it
 			b.verifyArchive(file)
 			if err := os.Remove(file); err != nil {
 				b.t.Fatal(err)
@@ -178,9 +178,9 @@ func (b *bed) listed(types ...string) (n uint64, err error) {
 }
 
 // TestExportsAndImportsSurviveKills checks that a successful export contains
-// all money, whatever was killed before and although money is transferred
-// meanwhile, and so does the cluster that imports it, however often the import
-// was interrupted.
+// all money, even if processes were killed before and although money is
+// transferred meanwhile. The cluster that imports it must contain all money,
+// too, however often the import was interrupted.
 func TestExportsAndImportsSurviveKills(t *testing.T) {
 	testkit.Long(t, "long")
 	const accounts, start, workers = 12, 100, 4
@@ -282,8 +282,8 @@ type transferStatus struct {
 	TimedOut                bool
 }
 
-// awaitEnd waits until a transfer has ended. If it never does, the test logs
-// what its three entities wait for.
+// awaitEnd waits until a transfer has ended. If it does not end, the test logs
+// what the transfer's three entities are waiting for.
 func (b *bed) awaitEnd(id string) {
 	b.t.Helper()
 	var s transferStatus

@@ -19,8 +19,8 @@ type namedState struct {
 }
 
 // TestSendsAndAcceptsFromAreEnforced checks, on three nodes, that a saga whose step is
-// not accepted puts back what it took. A command that sends to a type that its
-// manifest does not name fails and writes nothing, whether a client or a timer
+// not accepted returns the amount that it has taken. If a command sends to a type that
+// its manifest does not name, it fails and writes nothing, whether a client or a timer
 // caused it. A message that a type does not accept becomes a dead letter.
 func TestSendsAndAcceptsFromAreEnforced(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestSendsAndAcceptsFromAreEnforced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 9 { // in shards of all nodes
+	for i := range 9 { // entities in shards of all nodes
 		_, err := c.Send(t.Context(), client.Command{EntityType: "saga", EntityID: fmt.Sprint(i), Name: "start"})
 		must(err)
 	}

@@ -16,10 +16,10 @@ import (
 // entitySends is the maximum number of pending messages of an entity.
 const entitySends = 1024
 
-// TestFullOutboxRejectsCommand checks that a command whose messages do not fit is
-// rejected and writes nothing. Commands of other entities are executed
-// meanwhile, and its own when there is room again. The count of pending
-// messages survives a restart.
+// TestFullOutboxRejectsCommand checks that a command whose messages do not fit
+// is rejected and writes nothing. Commands of other entities are executed
+// meanwhile, and commands of this entity once there is room again. The count of
+// pending messages survives a restart.
 func TestFullOutboxRejectsCommand(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestFullOutboxRejectsCommand(t *testing.T) {
 	if err != nil || sent > entitySends || !isFull(full) || int(before.GetSequence()) != sent {
 		t.Fatalf("%d sends were taken, the entity is at %d: %v %v", sent, before.GetSequence(), full, err)
 	}
-	if before.GetPendingMessages() == entitySends { // otherwise the message that faulted is gone already
+	if before.GetPendingMessages() == entitySends { // otherwise the message that faulted is already gone
 		if err := to("full", "free", "take"); !isFull(err) {
 			t.Errorf("to another one: %v", err)
 		}
@@ -77,7 +77,7 @@ func TestFullOutboxRejectsCommand(t *testing.T) {
 		info, err := c.Entity(t.Context(), "source", "full")
 		return err == nil && info.GetPendingMessages() == 0
 	})
-	// All except the first, which is a dead letter.
+	// All messages have arrived, except the first, which is a dead letter.
 	if s := queryNode[sinkState](t, c, "sink", "stuck"); int(s.Heard["full"]) != sent {
 		t.Errorf("%d arrived, %d were sent", s.Heard["full"], sent)
 	}

@@ -47,7 +47,7 @@ type bed struct {
 	rng     *rand.Rand
 	moved   int
 	killed  int
-	unsure  atomic.Int64 // commands with an unknown outcome
+	unsure  atomic.Int64 // number of commands with an unknown outcome
 }
 
 func newBed(t *testing.T) *bed {
@@ -104,8 +104,8 @@ func query[T any](b *bed, entityType, id, name string) (out T) {
 	return out
 }
 
-// disturb kills nodes and moves shards until it has done so often enough and
-// the load has ended. It restarts the killed nodes.
+// disturb kills nodes and moves shards, until the intended number of
+// disturbances is reached and the load has ended. It restarts the killed nodes.
 func (b *bed) disturb(over <-chan struct{}) {
 	for b.killed < *faults {
 		time.Sleep(time.Duration(300+b.rng.IntN(500)) * time.Millisecond)
@@ -155,9 +155,9 @@ type sinkState struct {
 	Disorder int64            `json:"disorder"`
 }
 
-// TestMessagesSurviveKills checks that, whatever is killed or moved, each message
-// takes effect once and in the order of its channel, and that every reply
-// arrives.
+// TestMessagesSurviveKills kills nodes and moves shards, and checks that each
+// message takes effect once and in the order of its channel, and that every
+// reply arrives.
 func TestMessagesSurviveKills(t *testing.T) {
 	t.Parallel()
 	const sources, sinks, workers = 12, 20, 6
@@ -238,9 +238,9 @@ func awaitSends(b *bed, sources, sinks int) (total int64) {
 	return total
 }
 
-// TestTransfersPreserveTotal checks that however transfers between accounts are
-// interrupted, rejected and timed out, the total stays the same and each
-// transfer ends.
+// TestTransfersPreserveTotal interrupts transfers between accounts, lets some
+// be rejected and some time out, and checks that the total stays the same and
+// that each transfer ends.
 func TestTransfersPreserveTotal(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()

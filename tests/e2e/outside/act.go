@@ -10,8 +10,9 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// act has done outside what payments ask for, from where an earlier run came
-// to, until ctx ends or something fails: then run it again.
+// act performs the external effects that payments request, starting at the
+// position that an earlier run has stored. It returns when ctx ends or an error
+// occurs; run it again after an error.
 func act(ctx context.Context, c *client.Client, provider, placeFile string) error {
 	var cursor string
 	if err := load(placeFile, &cursor); err != nil {
@@ -22,7 +23,7 @@ func act(ctx context.Context, c *client.Client, provider, placeFile string) erro
 			return err
 		}
 		if e.Type == "requested" {
-			// The same event has the same names, however often it comes.
+			// The same event has the same key and command ID each time it arrives.
 			key := fmt.Sprintf("payment/%s/%d", e.EntityID, e.Sequence)
 			receipt, err := charge(ctx, provider, key, e.Data)
 			if err != nil {

@@ -90,7 +90,7 @@ func TestGuidePrograms(t *testing.T) {
 		if _, err := cl.Send(ctx, client.Command{EntityType: "payment", EntityID: fmt.Sprint("p", i), Name: "pay", Data: fmt.Appendf(nil, `{"cents":%d}`, i+1)}); err != nil {
 			t.Fatal(err)
 		}
-		// The program ends at each payment, because the answer is lost.
+		// The program ends at each payment, because the provider's answer is lost.
 		if err := act(ctx, cl, server.URL, place); err == nil || ctx.Err() != nil {
 			t.Fatalf("the first answer was not lost: %v", err)
 		}
@@ -105,7 +105,7 @@ func TestGuidePrograms(t *testing.T) {
 				return load(table, &got) == nil && len(got.Asked) == i+1
 			})
 	}
-	// A program that starts from the beginning because its cursor was lost does
+	// If the cursor is lost, the program starts from the beginning, but does
 	// nothing twice either.
 	if err := os.Remove(place); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ type totals struct {
 	Cents  int64            `json:"cents"` // sum of all payments
 }
 
-// view maintains the totals in a file until ctx ends or something fails.
+// view maintains the totals in a file until ctx ends or an error occurs.
 func view(ctx context.Context, c *client.Client, file string) error {
 	now := totals{Asked: map[string]int64{}}
 	if err := load(file, &now); err != nil {
@@ -37,7 +37,7 @@ func view(ctx context.Context, c *client.Client, file string) error {
 				now.Cents += asked.Cents
 			}
 			now.Cursor = b.Cursor
-			return store(file, now) // the view and its place, both or neither
+			return store(file, now) // store the view and its cursor together, both or neither
 		},
 	}
 	return p.Run(ctx)

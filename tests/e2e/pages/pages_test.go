@@ -1,5 +1,6 @@
-// Package pages runs the commands of pages that no other test runs, as they
-// are written, against a cluster of three nodes. It contains only tests.
+// Package pages runs the commands of documentation pages that no other test
+// runs. It runs them as they are written, on a cluster of three nodes. It
+// contains only tests.
 package pages
 
 import (
@@ -19,8 +20,8 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 const root = "../../.."
 
-// pages has the number of commands that each page has at least, and texts that
-// their output must contain.
+// pages has, for each page, the minimum number of commands and texts that the
+// output must contain.
 var pages = []struct {
 	page  string
 	least int
@@ -48,8 +49,8 @@ func commands(text string) (out []string) {
 }
 
 // TestCommandsOfPages runs each page's commands from first to last; all must
-// succeed. For doctor, warnings are a success, because the machine may have few
-// descriptors or little memory.
+// succeed. For doctor, warnings count as success, because the machine may have
+// few file descriptors or little memory.
 func TestCommandsOfPages(t *testing.T) {
 	home := t.TempDir()
 	if err := os.WriteFile(filepath.Join(home, "counter.wasm"), testkit.BuildExample(t, "counter"), 0o600); err != nil {

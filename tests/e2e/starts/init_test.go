@@ -13,7 +13,7 @@ import (
 )
 
 // unfounded returns a cluster of nodes that are not configured to bootstrap it.
-// The nodes at the given places run and wait for an operator.
+// The nodes with the given indexes run and wait for an operator.
 func unfounded(t *testing.T, places ...int) *testkit.Cluster {
 	t.Helper()
 	if testing.Short() {
@@ -56,8 +56,8 @@ func TestInitBootstrapsCluster(t *testing.T) {
 	}
 }
 
-// Several nodes may be told to initialize at once. One bootstraps the cluster,
-// and all report its ID.
+// An operator may order several nodes to initialize at the same time. One of
+// them bootstraps the cluster, and all report its ID.
 func TestConcurrentInitBootstrapsOnce(t *testing.T) {
 	testkit.Long(t, "long")
 	for range 3 {
@@ -86,14 +86,14 @@ func TestConcurrentInitBootstrapsOnce(t *testing.T) {
 	}
 }
 
-// A cluster is bootstrapped even if a minority is not reachable. A node that
-// reaches no majority reports the missing nodes, and bootstraps when they are
-// there.
+// A cluster is bootstrapped even if a minority of nodes is unreachable. A node
+// that reaches no majority reports the missing nodes, and bootstraps once it
+// reaches them.
 func TestInitNeedsMajority(t *testing.T) {
 	testkit.Long(t, "long")
 	c := unfounded(t, 0)
 	first := c.Node(0).Client(client.Options{Timeout: 4 * time.Second})
-	// Its first answer may be sent before it has asked all seeds.
+	// The node may send its first answer before it has asked all seeds.
 	c.Node(0).Until("n1 says whom it misses", func() error {
 		said, err := first.Initialize(t.Context())
 		if err == nil {

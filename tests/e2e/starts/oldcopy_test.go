@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A data directory that is replaced by a copy from some starts ago has
-// forgotten what its node promised since. The node must not vote with it. Data
-// acknowledged without and with the node survives, and the node gets new
-// replicas from the others.
+// A data directory is replaced by a copy from some starts ago, which lacks the
+// votes and acknowledgments that the node has made since. The node must not
+// vote with this copy. Data that was acknowledged with or without the node
+// survives, and the node gets new replicas from the other nodes.
 func TestOldCopyOfDirectoryDoesNotVote(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
@@ -31,7 +31,7 @@ func TestOldCopyOfDirectoryDoesNotVote(t *testing.T) {
 	c.Node(0).Start()
 	c.AwaitSpread()
 	c.Stop(2)
-	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 2) // only on n1 and n2
+	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 2) // data that only n1 and n2 have
 	c.KillAll()
 	if err := os.RemoveAll(c.Node(0).DataDir()); err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func TestOldCopyOfDirectoryDoesNotVote(t *testing.T) {
 	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 3)
 }
 
-// In a cluster, a node votes without delay if all nodes start at once, also
-// after kills and if one node is down.
+// If all nodes of a cluster start at once, they vote without delay, also after
+// kills and if one node is down.
 func TestStartsAreAttestedWithoutDelay(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {

@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A directory is restored to a state 15 events ago, and 15 other events are
-// written. A cursor after the lost events is rejected although there are as
-// many events again, because otherwise the subscriber would silently skip
-// events. A cursor from before the copy gets exactly the new events.
+// A directory is restored to its state 15 events ago, and 15 different events
+// are written. A cursor after the lost events is rejected although the number
+// of events is the same again, because otherwise the subscriber would silently
+// skip events. A cursor from before the copy receives exactly the new events.
 func TestCursorAfterRestoreIsRejected(t *testing.T) {
 	t.Parallel()
 	n := testkit.StartNode(t, testkit.NodeOptions{})

@@ -1,6 +1,7 @@
-// Package starts starts nodes whose configuration says nothing or too much
-// about who bootstraps the cluster, or with an old copy of their directory. It
-// checks who bootstraps the cluster and who may vote. It contains only tests.
+// Package starts starts nodes of which none or several are configured to
+// bootstrap the cluster, or that have an old copy of their directory. It checks
+// which node bootstraps the cluster and which nodes may vote. It contains only
+// tests.
 package starts
 
 import (

@@ -17,10 +17,10 @@ import (
 
 var foundings = flag.Int("foundings", 1, "how often a node that was told to found loses its disk")
 
-// A node that is configured, or told by an operator, to bootstrap the cluster
+// A node that is configured or ordered by an operator to bootstrap the cluster
 // loses its disk and starts while the other nodes are down. It must not
-// bootstrap a second cluster, and must join when they are back. No caller may
-// see two clusters meanwhile.
+// bootstrap a second cluster, and must join when the other nodes are back. No
+// caller may see two clusters at any time.
 func TestLeftoverBootstrapFlagIsIgnored(t *testing.T) {
 	testkit.Long(t, "founding")
 	if testing.Short() {
@@ -46,7 +46,7 @@ func TestLeftoverBootstrapFlagIsIgnored(t *testing.T) {
 			}
 			cancel()
 		}
-		// While the others are down, for longer than a probe takes.
+		// Wait longer than a probe takes while the other nodes are down.
 		for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 			if log := c.Node(0).Log(); strings.Contains(log, "bootstrapping a cluster") {
 				t.Fatalf("round %d: n1 founds a second cluster:\n%s", round, log)
@@ -109,7 +109,8 @@ func hear(c *testkit.Cluster) (stop func() (ids map[string]bool, answers int)) {
 }
 
 // All nodes may be configured with the expected number of nodes. One of them
-// bootstraps, the others join it, and no shard starts with fewer voters.
+// then bootstraps the cluster, the other nodes join it, and no shard starts
+// with fewer voters than expected.
 func TestAllNodesMayBootstrap(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {

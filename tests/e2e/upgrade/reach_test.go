@@ -49,7 +49,7 @@ func openDoor(t *testing.T) *door {
 	return d
 }
 
-// leadTo sets the destination and closes connections to any other one.
+// leadTo sets the destination, and closes connections to other destinations.
 func (d *door) leadTo(address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,9 +103,9 @@ func (d *door) pass(conn net.Conn) {
 }
 
 // TestFinalizeNeedsReachablePeerListeners checks that the cluster version is not raised
-// while the port of a node that only nodes use, and that they use from then on,
-// is closed to the others or leads elsewhere. The report names the nodes and
-// the address.
+// while other nodes cannot reach a node's port for nodes, or reach something else at
+// that address, because nodes use only that port from then on. The report names the
+// nodes and the address.
 func TestFinalizeNeedsReachablePeerListeners(t *testing.T) {
 	testkit.Long(t, "upgrade")
 	old, err := testkit.Release(strings.TrimSpace(previous))
@@ -174,6 +174,6 @@ func TestFinalizeNeedsReachablePeerListeners(t *testing.T) {
 	c.Await("every node knows of the level", func() bool {
 		return !slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return c.Overview(i).GetClusterVersion() != uint32(sharding.MaxVersion) })
 	})
-	c.Restart(1) // it finds the node through the door
+	c.Restart(1) // the restarted node finds the other one through the door
 	c.AwaitSpread()
 }

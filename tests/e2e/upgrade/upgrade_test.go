@@ -35,7 +35,7 @@ var both = flag.Bool("both", false, "upgrade in both orders, not only from the c
 
 const (
 	nodes, shards = 3, 6
-	// verdictTime bounds the time to check the history of one entity.
+	// verdictTime limits the time for checking the history of one entity.
 	verdictTime = time.Minute
 	// rest is the pause before each call, because everything acknowledged has
 	// to be checked.
@@ -74,7 +74,7 @@ func begin(t *testing.T, old string) *world {
 }
 
 // goesOn waits until the load has received answers, all of them correct and
-// none a failure, and then makes the metadata and its coordinator do something.
+// none a failure. It then changes the metadata and transfers leaderships.
 func (w *world) goesOn() {
 	w.t.Helper()
 	target := w.load.Acknowledged() + 100
@@ -136,7 +136,7 @@ func (w *world) order(coordinatorFirst bool) []int {
 
 // TestUpgrade upgrades a cluster of the previous release in both orders and
 // raises its cluster version. Until then every node can be downgraded. No call
-// may fail, and everything acknowledged must be there, once.
+// may fail, and every acknowledged command must be in the journal exactly once.
 func TestUpgrade(t *testing.T) {
 	testkit.Long(t, "upgrade")
 	old, err := testkit.Release(strings.TrimSpace(previous))
@@ -222,7 +222,7 @@ func raiseLevel(t *testing.T, by *testkit.Node) {
 
 // servesNodes checks that every node serves other nodes on the listener for
 // nodes, and answers them with the given status on the listener for clients.
-// Nodes of the previous release know only the listener for clients until the
+// Nodes of the previous release use only the listener for clients until the
 // cluster version is raised.
 func (w *world) servesNodes(byClients int) {
 	w.t.Helper()

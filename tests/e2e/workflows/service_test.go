@@ -41,8 +41,8 @@ func signalOf(id, name, value string) *connect.Request[workflowv1.SignalWorkflow
 	return connect.NewRequest(&workflowv1.SignalWorkflowRequest{EntityType: "payout", EntityId: id, Name: name, Value: &workflowv1.SignalWorkflowRequest_Data{Data: []byte(value)}})
 }
 
-// list lists runs of a status at a node, in pages of a size. A page that fails
-// because a node has just ended is asked for again.
+// list lists runs of a status at a node, in pages of a size. If a page fails
+// because a node has just ended, it is requested again.
 func (b *bank) list(node int, status workflowv1.RunStatus, size uint32) (ids []string, pages int) {
 	b.t.Helper()
 	req := &workflowv1.ListWorkflowsRequest{EntityType: "payout", Status: status, PageSize: size}
@@ -93,10 +93,10 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// TestRunsAreListedAcrossNodes starts runs at different nodes of three, and lists
-// them at each node, in small pages. Then it kills a node, and lists them at the
-// others, from the replicas that lead now. Runs that were signalled are listed
-// as completed, and every node waits for them.
+// TestRunsAreListedAcrossNodes starts runs at different nodes of three, and
+// lists them at each node, in small pages. Then it kills a node, and lists them
+// at the others, from the replicas that lead now. Runs that were signalled are
+// listed as completed, and a call to wait for them succeeds at every node.
 func TestRunsAreListedAcrossNodes(t *testing.T) {
 	const runs = 30
 	b := newBank(t, 3)
@@ -151,10 +151,11 @@ func TestRunsAreListedAcrossNodes(t *testing.T) {
 		}
 	}
 	b.cluster.Kill(0)
-	b.cluster.Node(0).MustVerify() // the index agrees with the rows
+	b.cluster.Node(0).MustVerify() // checks that the index agrees with the rows
 }
 
-// TestWorkflowService: each call does what it says, and its errors have reasons.
+// TestWorkflowService checks the effect of each call of the service, and that
+// its errors have reasons.
 func TestWorkflowService(t *testing.T) {
 	b := newBank(t, 1)
 	s, ctx := b.service(0), t.Context()
@@ -248,8 +249,8 @@ func TestWorkflowService(t *testing.T) {
 	b.cluster.Node(0).MustVerify()
 }
 
-// TestPathsOfRuns uses the paths of plain HTTP, and finds them in the node's
-// description.
+// TestPathsOfRuns uses the plain HTTP paths of runs, and checks that the node's
+// OpenAPI document contains them.
 func TestPathsOfRuns(t *testing.T) {
 	b := newBank(t, 1)
 	base := b.cluster.Node(0).API()
@@ -276,7 +277,7 @@ func TestPathsOfRuns(t *testing.T) {
 	for _, tt := range []struct {
 		method, path, body string
 		status             int
-		want               string // in the body
+		want               string // text that the body must contain
 	}{
 		{"GET", "/w/payout/p1", "", 404, `"RUN_NOT_FOUND"`},
 		{"POST", "/w/payout/p1", input, 202, `"waitsFor":["wait approval"]`},

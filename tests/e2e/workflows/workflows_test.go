@@ -70,7 +70,7 @@ func newBank(t *testing.T, nodes int) *bank {
 	b.c = b.cluster.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 50 * time.Millisecond})
 	b.push(testkit.BuildExample(t, "account"))
 	b.push(testkit.BuildExample(t, "payout"))
-	for i := range recipients - 1 { // the last one is never opened
+	for i := range recipients - 1 { // the last account is never opened
 		b.send("account", fmt.Sprint("to-", i), "open", "")
 	}
 	b.send("account", "from", "deposit", fmt.Sprintf(`{"amount":%d}`, funds))
@@ -145,8 +145,8 @@ func (b *bank) balances(runs int64) {
 }
 
 // TestRunsSurviveKills kills nodes while runs of 21 calls and 9 sleeps are in
-// the middle of their steps, on one node and on three. Every run ends right,
-// and no step is lost or made twice.
+// the middle of their steps, on one node and on three. Every run ends with the
+// right result, and no step is lost or made twice.
 func TestRunsSurviveKills(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
@@ -171,10 +171,11 @@ func TestRunsSurviveKills(t *testing.T) {
 	}
 }
 
-// TestModulesThatBreakRunsAreRefused pushes modules while runs wait for their
-// step of 21: one that pays another amount in that step is refused with the
-// run, the step and the difference, and one that adds a step at the end serves.
-// The runs then end with that step, and a run that ended before is unaffected.
+// TestModulesThatBreakRunsAreRefused pushes modules while runs wait in the
+// middle of their steps. A module that pays a different amount in that step is
+// rejected, and the error names the run, the step and the difference. A module
+// that adds a step at the end is activated. The runs then end with that step,
+// and a run that ended before is unaffected.
 func TestModulesThatBreakRunsAreRefused(t *testing.T) {
 	b := newBank(t, 1)
 	b.start("ended", false, 0)
@@ -214,11 +215,12 @@ func TestModulesThatBreakRunsAreRefused(t *testing.T) {
 }
 
 // TestCheckpointsSurviveKills lets a run receive signals and make checkpoints
-// while its node is killed. Meanwhile it gets another module, which only runs
-// that have made a checkpoint can continue with: it is refused because of a run
-// that has not made one yet, and serves when that run has. Every signal counts
-// once. If the run has more steps than a run may have without checkpoints, the
-// idempotency window does not keep its first events, and they are gone.
+// while its node is killed. Meanwhile a module is pushed with which only runs
+// that have made a checkpoint can continue. It is rejected because of a run
+// that has not made a checkpoint yet, and is activated once that run has made
+// one. Every signal counts once. If the run has more steps than a run may have
+// without checkpoints, its first events are outside the idempotency window and
+// are truncated.
 func TestCheckpointsSurviveKills(t *testing.T) {
 	const every = 50
 	cluster := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 6, Flags: []string{"--admin", "full"}})
@@ -247,7 +249,7 @@ func TestCheckpointsSurviveKills(t *testing.T) {
 					case err == nil:
 						n += cap(failed)
 					case strings.Contains(err.Error(), "resource_exhausted") && time.Since(began) < testkit.Patience:
-						time.Sleep(10 * time.Millisecond) // too many signals wait
+						time.Sleep(10 * time.Millisecond) // the run's queue of signals is full, so retry
 						err = nil
 					}
 				}
@@ -309,9 +311,10 @@ func TestCheckpointsSurviveKills(t *testing.T) {
 	cluster.Node(0).MustVerify()
 }
 
-// TestChildRunsNest lets runs start one another while their node is killed: each
-// gets the result of the one below it. Below 32 of them a start is rejected, and
-// all fail with its code.
+// TestChildRunsNest lets each run start a child run while their node is killed.
+// Each run gets the result of its child. At a depth of more than 32 the start
+// of a child is rejected, and all runs above it fail with the code of that
+// rejection.
 func TestChildRunsNest(t *testing.T) {
 	cluster := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 6, Flags: []string{"--admin", "full"}})
 	b := &bank{t: t, cluster: cluster, c: cluster.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 50 * time.Millisecond})}
@@ -341,8 +344,8 @@ func TestChildRunsNest(t *testing.T) {
 	}
 }
 
-// TestGuideShowsTheExample: the functions on the guide's page are those that the
-// tests run, in this order.
+// TestGuideShowsTheExample checks that the functions on the guide's page are
+// the functions that the tests run, in the same order.
 func TestGuideShowsTheExample(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/guide/workflows.md")
 	if err != nil {
@@ -367,10 +370,11 @@ func TestGuideShowsTheExample(t *testing.T) {
 	}
 }
 
-// TestGuideShowsWhatIsPrinted runs the commands of the guide's page on a node.
-// They print what the page shows. Then it reads the state after each event of
-// that run. After the last event of a command it is the state that callers saw.
-// After an earlier event it also describes the function's next step.
+// TestGuideShowsWhatIsPrinted runs the commands of the guide's page on a node,
+// and checks that their output is the one on the page. Then it reads the state
+// after each event of that run. After the last event of a command, it must be
+// the state that callers saw. After an earlier event, it must also describe the
+// function's next step.
 func TestGuideShowsWhatIsPrinted(t *testing.T) {
 	cluster := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 6})
 	cluster.Push("account", "payout")
@@ -399,7 +403,7 @@ func TestGuideShowsWhatIsPrinted(t *testing.T) {
 			if got == strings.TrimSpace(want[i]) {
 				return true
 			}
-			if args[1] != "query" || !strings.Contains(got, `"running"`) { // only the end of the run takes time
+			if args[1] != "query" || !strings.Contains(got, `"running"`) { // only the end of the run takes time, so only this query is retried
 				t.Fatalf("%v prints %s, the page shows %s", args, got, want[i])
 			}
 			return false

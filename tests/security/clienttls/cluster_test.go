@@ -41,7 +41,7 @@ func (w *world) load(prefix string, config *tls.Config) *workload.Load {
 	return l
 }
 
-// mayContinue waits until the loads have received answers, none of them a failure.
+// goesOn waits until the loads have received answers, none of them a failure.
 func (w *world) goesOn(when string, loads ...*workload.Load) {
 	w.t.Helper()
 	for _, l := range loads {
@@ -112,12 +112,12 @@ func TestTLSMigrationAndRotationUnderLoad(t *testing.T) {
 		}
 	}
 
-	// New key pairs from the same authority.
+	// All nodes get new key pairs from the same authority.
 	w.renew(first)
 	w.goesOn("with other pairs", over)
 
-	// A new authority: add it to all bundles, issue new pairs, and remove the
-	// old one.
+	// Change the authority: add the new one to all bundles, issue new key pairs,
+	// and remove the old authority.
 	for _, f := range w.files {
 		f.believe(first, second)
 	}
@@ -169,8 +169,8 @@ func (w *world) renew(of authority) {
 	}
 }
 
-// reload sends SIGHUP to every node, and waits until a condition holds for
-// each.
+// reload sends SIGHUP to every node, and waits until the condition holds for
+// each of them.
 func (w *world) reload(what string, condition func(i int) bool) {
 	w.t.Helper()
 	for i := range w.Nodes() {

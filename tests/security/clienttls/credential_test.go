@@ -65,8 +65,9 @@ func TestClientCertificateAuthenticates(t *testing.T) {
 }
 
 // TestConnectionQuotaPerCaller checks that a caller identified by a certificate
-// may have as many connections as its role permits, and another one when one of
-// them has ended. A caller with a different certificate has a quota of its own.
+// may have as many connections as its role permits, and may open another one
+// when one of them has ended. A caller with a different certificate has a
+// separate quota.
 func TestConnectionQuotaPerCaller(t *testing.T) {
 	of := newAuthority(t)
 	f := newFiles(t, of, of)

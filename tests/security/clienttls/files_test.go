@@ -106,8 +106,8 @@ func (f nodeFiles) flags(mode, auth string) []string {
 	return []string{"--tls-mode", mode, "--tls-cert-file", f.Cert, "--tls-key-file", f.Key, "--tls-client-ca-file", f.ClientCA, "--tls-client-auth", auth}
 }
 
-// trust returns the configuration of a client that trusts authorities and shows
-// the certificate in shows, if any.
+// trust returns the configuration of a client that trusts the authorities of
+// the nodes, and presents the certificate in shows, if there is one.
 func trust(shows *atomic.Pointer[tls.Certificate], nodes ...authority) *tls.Config {
 	config := &tls.Config{RootCAs: x509.NewCertPool()}
 	for _, a := range nodes {

@@ -21,7 +21,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// get requests a path of a node and returns the status and the body.
+// get requests a URL of a node, and returns the status and the body.
 func get(url string, config *tls.Config) (status int, body string, err error) {
 	if config != nil {
 		config = config.Clone() // the transport modifies it
@@ -36,10 +36,10 @@ func get(url string, config *tls.Config) (status int, body string, err error) {
 	return res.StatusCode, string(text), err
 }
 
-// refusedTime is how long a call is retried that must not be answered.
+// refusedTime is how long a call that must not be answered is retried.
 const refusedTime = time.Second
 
-// call makes a call to the node that must reach the API.
+// call makes a call that must reach the node's API.
 func call(t testing.TB, address string, config *tls.Config) error {
 	t.Helper()
 	return callFor(t, testkit.Patience, address, config)
@@ -100,7 +100,7 @@ func TestRequiredTLSRejectsPlainRequests(t *testing.T) {
 	if status, _, err := get("https://"+n.Address()+"/metrics", bob); err != nil || status != 200 {
 		t.Errorf("metrics over TLS: %d, %v", status, err)
 	}
-	// Clients can choose either protocol.
+	// Clients can choose either HTTP/1.1 or HTTP/2.
 	for proto, want := range map[string]string{"http/1.1": "http/1.1", "h2": "h2", "": ""} {
 		config := bob.Clone()
 		if proto != "" {
@@ -185,8 +185,8 @@ func TestAllowedAndDisabledTLS(t *testing.T) {
 	}
 }
 
-// A node reads its files at its start and on SIGHUP. If they are invalid it
-// reports why. A start then fails, and a running node continues with the
+// A node reads its files at its start and on SIGHUP. If they are invalid, it
+// reports the reason. A start then fails, and a running node continues with the
 // previous files.
 func TestCertificateFilesAreReloaded(t *testing.T) {
 	own := newAuthority(t)
@@ -243,7 +243,7 @@ func TestCertificateFilesAreReloaded(t *testing.T) {
 	}
 }
 
-// serial returns the serial number of the certificate that a node shows.
+// serial returns the serial number of the certificate that a node presents.
 func serial(t testing.TB, address string, config *tls.Config) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, config)
@@ -264,7 +264,7 @@ func serialOf(t testing.TB, f nodeFiles) string {
 	return pair.Leaf.SerialNumber.String()
 }
 
-// The command line reports at once what is missing.
+// The command line reports at once which option is missing.
 func TestCommandLineReportsMissingTLSOptions(t *testing.T) {
 	own, strange := newAuthority(t), newAuthority(t)
 	f := newFiles(t, own, own)

@@ -54,8 +54,8 @@ func commands(t *testing.T) string {
 
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// TestGuideCommands checks that the commands do what the page says,
-// from first to last.
+// TestGuideCommands runs the commands from first to last, and checks that they
+// have the effects that the page describes.
 func TestGuideCommands(t *testing.T) {
 	script := commands(t)
 	for what, n := range map[string]int{"hostd serve": 3, "\necho '! ": 10, "hostd ": 50} {
@@ -111,7 +111,7 @@ func TestGuideCommands(t *testing.T) {
 		}
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	// Every command is rejected with the reason on the page.
+	// The commands that must fail are rejected with the reasons on the page.
 	for _, want := range []string{"unauthenticated", "permission_denied"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("nothing was refused as %s:\n%s", want, out.String())

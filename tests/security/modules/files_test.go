@@ -1,5 +1,6 @@
-// Package modules tests whose modules nodes accept and run, with nodes as
-// processes and keys and signatures made by the command line.
+// Package modules tests which modules nodes accept and run, depending on their
+// signatures. It runs nodes as processes, and creates keys and signatures with
+// the command line.
 package modules
 
 import (
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 type files struct {
 	t     *testing.T
 	dir   string
-	node  *testkit.Node // its program makes the keys and signatures
+	node  *testkit.Node // the node's program makes the keys and signatures
 	trust string        // trust file of the nodes
 }
 

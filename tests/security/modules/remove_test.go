@@ -21,7 +21,7 @@ func file(n *testkit.Node, digest string) string {
 	return filepath.Join(n.DataDir(), "modules", digest+".wasm")
 }
 
-// age makes a module's file look as if it was written long ago.
+// age sets the time of a module's file to long ago.
 func age(t *testing.T, n *testkit.Node, digest string) {
 	t.Helper()
 	old := time.Now().Add(-3 * time.Hour)
@@ -104,8 +104,8 @@ func TestUnneededModuleIsRemoved(t *testing.T) {
 	}
 }
 
-// varied returns the module in a file with one more custom section, so that its
-// digest differs.
+// varied returns the module in a file with an additional custom section, so
+// that its digest differs.
 func varied(t *testing.T, path string) []byte {
 	t.Helper()
 	wasm, err := os.ReadFile(path)

@@ -104,8 +104,8 @@ func TestSignaturesByMode(t *testing.T) {
 }
 
 // TestUnsignedModuleIsNotRunAfterStart checks that nodes that require signatures start
-// in a cluster with an active unsigned module, but do not run that module. A
-// signature added later, and the loss of trust in a key, take effect at once.
+// in a cluster with an active unsigned module, but do not run that module. Adding a
+// signature later, and removing a key from the trust file, take effect at once.
 func TestUnsignedModuleIsNotRunAfterStart(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	f := newFiles(t, c.Node(0))
@@ -143,8 +143,8 @@ func TestUnsignedModuleIsNotRunAfterStart(t *testing.T) {
 				if (err == nil) != want {
 					return fmt.Errorf("a command: %v", err)
 				}
-				// Another node may have executed the command. This one reads
-				// the trust file at a time of its own.
+				// Another node may have executed the command. This node may reload the
+				// trust file at a different time.
 				metrics, says := n.Metrics(), ready(t, n)
 				fault := metrics[`hostd_type_signature_faults{entity_type="`+entityType+`",reason="SIGNATURE_MISSING"}`] +
 					metrics[`hostd_type_signature_faults{entity_type="`+entityType+`",reason="SIGNATURE_UNTRUSTED"}`]
@@ -172,10 +172,10 @@ func TestUnsignedModuleIsNotRunAfterStart(t *testing.T) {
 	served("vouched", true)
 }
 
-// TestUntrustedModuleIsNotRun checks that a module whose signature is no
-// longer trusted is not run on entities before it is active either: neither by
-// a verification nor by a comparison, whether it is requested or part of an
-// activation.
+// TestUntrustedModuleIsNotRun checks that a module whose signature is no longer
+// trusted is not run on entities even if it is not active: neither by a
+// verification nor by a compatibility check, whether that is requested or part
+// of an activation.
 func TestUntrustedModuleIsNotRun(t *testing.T) {
 	node := testkit.NewNode(t, testkit.NodeOptions{})
 	f := newFiles(t, node)

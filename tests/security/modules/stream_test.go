@@ -14,8 +14,9 @@ import (
 )
 
 // TestStreamedModuleSignatureIsChecked checks that the signature of a module
-// uploaded in pieces is checked like that of a module uploaded whole, whichever
-// piece carries it, and that two signatures are rejected.
+// that is uploaded in pieces is checked like the signature of a module that is
+// uploaded as a whole, whichever piece contains it, and that two signatures are
+// rejected.
 func TestStreamedModuleSignatureIsChecked(t *testing.T) {
 	node := testkit.NewNode(t, testkit.NodeOptions{})
 	f := newFiles(t, node)

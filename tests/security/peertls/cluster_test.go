@@ -61,7 +61,7 @@ func (w *world) begin(types ...string) {
 	})
 }
 
-// mayContinue waits until the load has received answers, none of them a failure.
+// goesOn waits until the load has received answers, none of them a failure.
 func (w *world) goesOn(when string) {
 	w.t.Helper()
 	target := w.load.Acknowledged() + 100
@@ -85,8 +85,8 @@ func (w *world) end() {
 	}
 }
 
-// reload sends SIGHUP to every node, and waits until a condition holds for
-// each.
+// reload sends SIGHUP to every node, and waits until the condition holds for
+// each of them.
 func (w *world) reload(what string, condition func(i int) bool) {
 	w.t.Helper()
 	for i := range w.Nodes() {
@@ -95,7 +95,7 @@ func (w *world) reload(what string, condition func(i int) bool) {
 	}
 }
 
-// takes reports whether a node accepts a caller with a certificate of an
+// takes reports whether a node accepts a caller with a certificate from an
 // authority.
 func (w *world) takes(i int, of, nodes authority) bool {
 	config := as(of.pair(request("n9")), nodes)
@@ -153,12 +153,12 @@ func TestTLSMigrationAndRotationUnderLoad(t *testing.T) {
 		}
 	}
 
-	// New key pairs from the same authority.
+	// All nodes get new key pairs from the same authority.
 	w.renew(first, first)
 	w.goesOn("with other pairs")
 
-	// A new authority: add it to all bundles, issue new pairs, and remove the
-	// old one.
+	// Change the authority: add the new one to all bundles, issue new key pairs,
+	// and remove the old authority.
 	for _, f := range w.files {
 		f.believe(first, second)
 	}

@@ -1,5 +1,5 @@
-// Package peertls tests TLS between real nodes, and calls from strangers with
-// certificates that are valid, invalid, or replaced during the test. It
+// Package peertls tests TLS between real nodes, and calls from other programs
+// with certificates that are valid, invalid, or replaced during the test. It
 // contains only tests.
 package peertls
 
@@ -122,8 +122,8 @@ func (f nodeFiles) flags(mode string) []string {
 	return []string{"--peer-tls-mode", mode, "--peer-cert-file", f.Cert, "--peer-key-file", f.Key, "--peer-ca-file", f.ClientCA}
 }
 
-// as returns the TLS configuration of a caller that shows a certificate and
-// trusts the certificates of an authority's nodes.
+// as returns the TLS configuration of a caller that presents a certificate and
+// trusts node certificates from an authority.
 func as(shows tls.Certificate, nodes authority) *tls.Config {
 	c := &tls.Config{RootCAs: x509.NewCertPool(), NextProtos: []string{certs.PeerProtocol}}
 	c.RootCAs.AddCert(nodes.Cert)
@@ -131,8 +131,8 @@ func as(shows tls.Certificate, nodes authority) *tls.Config {
 	return c
 }
 
-// over is a network whose connections use a TLS configuration; nil is without
-// TLS.
+// over is a network whose connections use a TLS configuration, or no TLS if it
+// is nil.
 type over struct {
 	network.TCP
 	config *tls.Config
@@ -146,8 +146,8 @@ func (o over) Dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // callAs makes a call to a node as another node of the cluster, and returns the
-// status. It is 415 if the procedure was reached, because no procedure accepts
-// the content type of the body.
+// status. The status is 415 if the call reached the procedure, because no
+// procedure accepts the content type of the body.
 func callAs(t testing.TB, config *tls.Config, url, path, node, cluster string) (status int, err error) {
 	t.Helper()
 	transport := network.NewHTTPTransport(over{config: config}, network.HTTPOptions{DialTimeout: testkit.Patience, Idle: testkit.Patience})

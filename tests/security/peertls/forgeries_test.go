@@ -99,9 +99,9 @@ func entity(name string, shard sharding.ShardID, shards uint32) sharding.EntityI
 	}
 }
 
-// A node may deliver messages only from entities whose shards it leads. A
-// forged message would take effect, and the real message with its number would
-// never arrive.
+// A node may deliver messages only from entities whose shards it leads.
+// Otherwise a forged message would take effect, and the real message with the
+// same number would never arrive.
 func TestMessageFromNonLeaderIsRejected(t *testing.T) {
 	w, f, forging := forgers(t)
 	cl := w.Client(client.Options{Timeout: testkit.Patience})
@@ -130,7 +130,7 @@ func TestMessageFromNonLeaderIsRejected(t *testing.T) {
 				Send: &peerv1.ForwardRequest_Send{SourceType: source.Type, SourceId: source.ID, Number: 1},
 			})
 			if fmt.Sprint(leaders()) != fmt.Sprint(before) {
-				continue // it may have become the leader meanwhile
+				continue // the forging node may have become the leader meanwhile
 			}
 			leads := before[from] == forging
 			tried[leads]++
@@ -173,7 +173,7 @@ func TestOnlyCoordinatorMayCoordinate(t *testing.T) {
 	} {
 		for i, n := range w.Nodes() {
 			if i == forging {
-				continue // it does not accept calls in its own name
+				continue // a node does not accept calls in its own name
 			}
 			if status, text := f.call(n, f.node, f.starts[f.node], tt.path, tt.request); status == http.StatusOK || !strings.Contains(text, tt.fault) {
 				t.Errorf("%s on %s: %d, %s", tt.name, n.ID(), status, text)
@@ -208,7 +208,7 @@ func TestRaftMessageMustComeFromReplicasNode(t *testing.T) {
 	victim.Until("a link is taken", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
-		number++ // until it exceeds that of the node's own link
+		number++ // repeat until the number exceeds the number of the node's own link
 		stream := calls.Link(ctx)
 		f.hello(stream.RequestHeader())
 		stream.RequestHeader().Set("Hostd-Link", strconv.Itoa(number))

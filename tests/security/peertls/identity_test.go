@@ -109,8 +109,9 @@ func (f *forger) members(of *testkit.Node) map[string]uint64 {
 	return starts
 }
 
-// A node with a certificate can speak only for itself: it cannot make calls in
-// the name of another node, admit or raise a node, or keep a node out.
+// A node with a certificate can make calls only in its own name. It cannot make
+// calls in the name of another node, admit another node, raise another node's
+// incarnation, or keep another node out.
 func TestNodeCannotCallForAnother(t *testing.T) {
 	own := newAuthority(t)
 	w := newWorld(t, own)

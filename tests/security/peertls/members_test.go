@@ -25,8 +25,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// anybodys are the procedures that nodes serve to nodes that are not members of
-// their cluster yet.
+// anybodys lists the procedures that nodes serve to nodes that are not yet
+// members of their cluster.
 var anybodys = []string{
 	peerv1connect.PeerServiceProbeProcedure, peerv1connect.PeerServicePledgeProcedure, peerv1connect.PeerServiceVouchProcedure,
 	peerv1connect.PeerServiceJoinProcedure, peerv1connect.PeerServiceRenewProcedure, peerv1connect.PeerServiceLinkProcedure, peerv1connect.PeerServiceSendSnapshotProcedure,
@@ -127,8 +127,8 @@ func TestNonMembersMayOnlyJoin(t *testing.T) {
 	}
 }
 
-// hangs opens a link as a node and returns a channel that receives the error
-// when the link ends.
+// hangs opens a link in the name of a node, and returns a channel that receives
+// the error when the link ends.
 func (f forger) hangs(to *testkit.Node) (ended <-chan error) {
 	f.t.Helper()
 	calls := peerv1connect.NewPeerServiceClient(&http.Client{Transport: f.transport(to)}, to.PeerAPI())
@@ -178,7 +178,7 @@ func TestDownedNodeIsDisconnected(t *testing.T) {
 	if status, text := mine(other, f.starts[f.node], peerv1connect.PeerServiceCountsProcedure); status != http.StatusOK {
 		t.Fatalf("before: %d, %s", status, text)
 	}
-	down.Pause() // so that all open links are the forger's
+	down.Pause() // so that all open links belong to the forger
 	var links []<-chan error
 	for i, n := range w.Nodes() {
 		if i != put {
@@ -207,7 +207,7 @@ func TestDownedNodeIsDisconnected(t *testing.T) {
 			for _, start := range []uint64{f.starts[f.node], f.starts[f.node] + 1} {
 				status, text := mine(n, start, path)
 				if start > f.starts[f.node] && slices.Contains(anybodys, path) {
-					continue // the next start, which may join
+					continue // this is the next start, which may join
 				}
 				if !strings.Contains(text, "KIND_PUT_DOWN") && !strings.Contains(text, "KIND_NOT_MEMBER") {
 					t.Errorf("%s on %s as start %d: %d, %s", path, n.ID(), start, status, text)
@@ -235,7 +235,7 @@ func TestDownedNodeIsDisconnected(t *testing.T) {
 }
 
 // A node with outdated metadata accepts raft messages from nodes that it does
-// not know, and catches up: they have joined, and lead shards, while it was
+// not know, and catches up. These nodes joined, and lead shards, while it was
 // down.
 func TestNodeWithStaleMetadataCatchesUp(t *testing.T) {
 	own := newAuthority(t)
@@ -277,8 +277,8 @@ func TestNodeWithStaleMetadataCatchesUp(t *testing.T) {
 	w.end()
 }
 
-// All nodes start at once, and there is no leader yet. What they know about
-// each other is enough to elect one.
+// All nodes start at once, and there is no leader yet. They must be able to
+// elect one with the metadata that they have stored.
 func TestClusterStartsWithoutLeader(t *testing.T) {
 	own := newAuthority(t)
 	w := newWorld(t, own)
@@ -320,8 +320,8 @@ func lines(t *testing.T, n *testkit.Node, texts ...string) (found int) {
 }
 
 // Every change that a node makes for another node is in its audit log, with the
-// caller that the other node names and with that node's own ID. A member that
-// invents callers can therefore be identified.
+// caller that the other node claims and with the other node's own ID. A member
+// that invents callers can therefore be identified.
 func TestForgedCallersAreAudited(t *testing.T) {
 	w, f := audited(t)
 	leader := w.Leader(uint32(sharding.MetaShard))
@@ -369,9 +369,9 @@ func TestForwardedCallsAreAudited(t *testing.T) {
 	})
 }
 
-// A change requested at a node that does not lead the metadata shard has its
-// lines in the audit log there, and one pair of lines at the node that makes
-// the change.
+// If a change is requested at a node that does not lead the metadata shard, it
+// has lines in that node's audit log, and one pair of lines in the audit log of
+// the node that makes the change.
 func TestForwardedChangesAreAuditedTwice(t *testing.T) {
 	w, _ := audited(t)
 	leader := w.Leader(uint32(sharding.MetaShard))

@@ -35,8 +35,9 @@ func asNode(t *testing.T, q certs.Request, shows, nodes authority) *tls.Config {
 	return c
 }
 
-// answers waits until a node answers a call from another node with a status. It
-// retries, because a node that was stalled for a moment closes new connections.
+// answers waits until a node answers a call from another node with the given
+// status. It retries, because a node that has stalled for a moment closes new
+// connections.
 func answers(t *testing.T, n *testkit.Node, config *tls.Config, url, path string, want int) {
 	t.Helper()
 	n.Until(path+" is answered", func() error {
@@ -71,8 +72,7 @@ func metrics(t *testing.T, n *testkit.Node, begin string) (lines []string) {
 	return lines
 }
 
-// counted returns the counter of connections that were accepted in the given
-// way.
+// counted returns the metric that counts connections accepted in the given way.
 func counted(t *testing.T, n *testkit.Node, how string) string {
 	t.Helper()
 	name := `hostd_peer_accepted_total{how="` + how + `"} `
@@ -180,8 +180,8 @@ func TestAllowedTLSAcceptsBoth(t *testing.T) {
 	}
 }
 
-// A node reads its files at its start and on SIGHUP. If they are invalid it
-// reports why. A start then fails, and a running node continues with the
+// A node reads its files at its start and on SIGHUP. If they are invalid, it
+// reports the reason. A start then fails, and a running node continues with the
 // previous files.
 func TestCertificateFilesAreReloaded(t *testing.T) {
 	own := newAuthority(t)
@@ -217,8 +217,8 @@ func TestCertificateFilesAreReloaded(t *testing.T) {
 	}
 }
 
-// shown returns the serial number of the certificate that a node shows to other
-// nodes.
+// shown returns the serial number of the certificate that a node presents to
+// other nodes.
 func shown(t testing.TB, n *testkit.Node, config *tls.Config) (serial string) {
 	t.Helper()
 	n.Until("a certificate is shown", func() error {

@@ -33,11 +33,11 @@ type Link struct{ Trace, ID string }
 
 // Collector is an OTLP server. It is safe for concurrent use.
 type Collector struct {
-	URL string // without a path
+	URL string // base URL, without a path
 
 	mu      sync.Mutex
 	spans   []Span
-	headers http.Header // of the latest request
+	headers http.Header // headers of the latest request
 }
 
 // Start starts a collector that stops when the test ends.
@@ -122,8 +122,8 @@ func (c *Collector) Header(name string) string {
 	return c.headers.Get(name)
 }
 
-// Await waits for a span for which fits returns true and returns it. It fails
-// the test after three minutes.
+// Await waits for a span for which fits returns true, and returns that span. It
+// fails the test after three minutes.
 func (c *Collector) Await(t testing.TB, what string, fits func(*Span) bool) Span {
 	t.Helper()
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {

@@ -21,7 +21,7 @@ type Builder struct {
 	Build   func(ctx context.Context, dir, out string, log io.Writer) error
 	Missing error // returned by Build if a tool is not installed
 
-	built sync.Map // by directory
+	built sync.Map // modules by directory
 }
 
 // buildTimeout is long because the first build on a machine may download or
@@ -29,8 +29,8 @@ type Builder struct {
 const buildTimeout = 5 * time.Minute
 
 // Module builds the project in a directory, once per test process, and compiles
-// the result. It fails the test if the build prints a warning, and skips it if
-// the compiler is missing or in short mode.
+// the result. It fails the test if the build prints a warning. It skips the
+// test in short mode, or if the compiler is missing.
 func (b *Builder) Module(t *testing.T, dir string) *guest.Module {
 	t.Helper()
 	skipShort(t)
@@ -70,8 +70,8 @@ func skipShort(t *testing.T) {
 // Mistake is a project file with an error.
 type Mistake struct {
 	File, Text string
-	Without    bool   // omit the source file that every project has
-	Want       string // expected in the error
+	Without    bool   // build the project without its usual source file
+	Want       string // text that the error must contain
 }
 
 // ToldMistakes builds one project for each mistake. It checks that the build

@@ -111,7 +111,7 @@ type cartRun struct {
 type cart struct {
 	handle   uint64
 	id       string
-	history  []byte // input frames of its events
+	history  []byte // input frames of the entity's events
 	events   uint64
 	snapshot []byte // state after event covered
 	covered  uint64
@@ -243,7 +243,7 @@ func (r *cartRun) load(e *cart) error {
 }
 
 // describeOutput formats an answer as text. It omits the message about an
-// unreadable payload, because each SDK words it in its own way.
+// unreadable payload, because its wording differs between SDKs.
 func describeOutput(out *abi.Output) string {
 	var text strings.Builder
 	for _, event := range out.Events {
@@ -330,7 +330,7 @@ func (r *cartRun) command(e *cart) (name string, payload []byte) {
 	return "add", fmt.Appendf(nil, `{"price":%d,"quantity":%d,"sku":"%s"}`, price, quantity, sku)
 }
 
-// oddPayloads are payloads that a client may send by mistake.
+// oddPayloads are unusual payloads that a client may send by mistake.
 var oddPayloads = []string{
 	"", "null", "{}", "[]", "1", `"text"`, "true", "{", "}", `{"sku"}`, `{"sku":}`, `{"sku":"a",}`, `{"sku":"a"} x`, "\xff", `{"sku":"a`,
 	`{"sku":1}`, `{"sku":["a"]}`, `{"sku":{}}`, `{"sku":true}`, `{"sku":null}`, `{"sku":""}`, `{"sku":"A"}`, `{"sku":"sku-1 "}`, `{"sku":"ü"}`,

@@ -37,8 +37,8 @@ func Compile(t testing.TB, wasm []byte, logger *slog.Logger) *guest.Module {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// The lock admits one engine at a time, because an engine removes files
-	// that another engine is about to rename.
+	// The lock admits one engine at a time, because otherwise an engine could
+	// remove files that another engine is about to rename.
 	var m *guest.Module
 	if err := testkit.Locked(filepath.Dir(dir), filepath.Base(dir), func() error {
 		m = compile(t, wasm, guest.Options{CacheDir: dir, Logger: logger})
@@ -113,7 +113,7 @@ var samples = abitest.Samples{
 
 // Conforms runs the conformance suite on an example three times: with valid
 // payloads, with schemas, and with guessed payloads only. No check may fail.
-// With guesses only, some checks have nothing to check.
+// With guessed payloads only, some checks may be skipped.
 func Conforms(t *testing.T, module *guest.Module) {
 	t.Helper()
 	for _, options := range []abitest.Options{{Seed: 1, Samples: samples}, {Seed: 2}, {Seed: 3, Samples: abitest.Samples{}}} {

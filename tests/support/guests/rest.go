@@ -144,8 +144,8 @@ func restConforms(t *testing.T, module *guest.Module) {
 	}
 }
 
-// optionsOf formats a manifest without its name and schemas, which each SDK
-// derives in its own way.
+// optionsOf formats a manifest without its name and its schemas, because the
+// schemas differ between SDKs.
 func optionsOf(t *testing.T, m *guest.Module) string {
 	t.Helper()
 	text, err := json.Marshal(m.Manifest().EntityTypes)
@@ -267,8 +267,8 @@ func (r *restRun) query(handle uint64, name, payload string, more []byte) {
 	})
 }
 
-// request builds an input that begins with a frame kind of a later ABI version,
-// which guests skip.
+// request builds an input that begins with a frame of an unknown kind from a
+// later ABI version, which guests must skip.
 func (r *restRun) request(name, payload string, more []byte) []byte {
 	input := append(abi.AppendFrame(nil, 250, "new"), more...)
 	input = abi.AppendName(abi.AppendSequence(input, uint64(r.commands)), name)

@@ -19,7 +19,7 @@ type Entity struct{ Type, ID string }
 
 func (e Entity) String() string { return e.Type + "/" + e.ID }
 
-// Outcome is what a caller learned from one attempt.
+// Outcome is the outcome of one attempt, as far as the caller knows it.
 type Outcome uint8
 
 const (
@@ -43,15 +43,15 @@ func (o Outcome) String() string {
 // Other attempts may carry the same command ID.
 type Attempt struct {
 	Entity    Entity
-	Name      string // of the command or query
+	Name      string // name of the command or query
 	Query     bool
 	CommandID string
 	Number    int64 // argument of the command: the amount, or n
-	// Start and End are relative to the start of the history. End is when the
-	// caller learned the outcome.
+	// Start and End are relative to the start of the history. End is the time at
+	// which the caller learned the outcome.
 	Start, End time.Duration
 	Outcome    Outcome
-	Code       string // of a rejection, or of a failure
+	Code       string // code of a rejection or of a failure
 	Reply      string
 	Sequence   uint64
 	EventCount int

@@ -40,8 +40,8 @@ func unknown(a Attempt) Attempt {
 	return with(a, func(a *Attempt) { a.Outcome, a.Reply, a.Sequence, a.EventCount = Unknown, "", 0, 0 })
 }
 
-// TestLinearizable checks that the checker accepts valid histories and rejects
-// histories with a planted error.
+// TestLinearizable checks that the checker accepts valid histories, and rejects
+// histories into which the test has put an error.
 func TestLinearizable(t *testing.T) {
 	for name, test := range map[string]struct {
 		wrong    bool
@@ -113,8 +113,8 @@ func TestEventsResolveUnknownOutcomes(t *testing.T) {
 	}
 }
 
-// TestChainStaleRead checks that a stale read is found in a chain's history
-// with many callers.
+// TestChainStaleRead checks that the checker finds a stale read in a chain's
+// history with many callers.
 func TestChainStaleRead(t *testing.T) {
 	record := func(stale bool) *History {
 		h, s := New(), state{}

@@ -22,9 +22,9 @@ type call struct {
 	seen             *seen
 }
 
-// seen is what all answers in one entity's history reveal about its sequence.
-// It bounds the search, because without it the checker would try the unknown
-// operations in every order.
+// seen is the information about an entity's sequence that all answers in its
+// history contain. It bounds the search: without it, the checker would try the
+// unknown operations in every order.
 type seen struct {
 	claimed map[uint64]bool // sequences that acknowledged commands used
 	last    uint64          // sequence after every known operation
@@ -48,10 +48,11 @@ type answer struct {
 //
 // Linearizability is local: a history is linearizable if the history of each
 // entity is. Entities are therefore checked one at a time, which keeps each
-// search small. What remains expensive are commands with an unknown outcome.
-// Their operations never end, so the checker may place each of them anywhere or
-// nowhere, and the number of orders grows exponentially. Dropping them from the
-// history is no alternative, because later answers contain their effects.
+// search small. Commands with an unknown outcome remain expensive. Their
+// operations never end, so the checker may place each of them anywhere or
+// nowhere, and the number of orders grows exponentially. Dropping these
+// commands from the history is not possible, because later answers contain
+// their effects.
 //
 // The search is bounded by the sequence in each answer (seen):
 //
@@ -109,7 +110,7 @@ func stepUnknown(s state, in call) (bool, state) {
 	return emitted != "", after
 }
 
-// emit applies the event that the command emits, if any.
+// emit applies the event that the command emits, if it emits one.
 func (s state) emit(in call, emitted string) (after state, events int) {
 	if emitted == "" {
 		return s, 0
@@ -199,12 +200,13 @@ func whatIsSeen(attempts []Attempt) (*seen, error) {
 
 // Linearizable checks that the answers of each entity of the types are possible
 // if the entity runs one operation at a time, each between its start and its
-// end. It spends at most perEntity on one entity, and fails if that is not
-// enough. It returns the number of operations that it checked.
+// end. It spends at most the time perEntity on one entity, and fails if that is
+// not enough. It returns the number of operations that it checked.
 //
-// If CheckEvents was called for an entity, its events count as another read at
-// the end, which reveals the outcome of each unknown command. Otherwise all
-// possibilities are tried, which is slow if there are many.
+// If CheckEvents was called for an entity, its events count as an additional
+// read at the end, which reveals the outcome of each unknown command. Otherwise
+// all possibilities are tried, which is slow if there are many unknown
+// commands.
 func (h *History) Linearizable(perEntity time.Duration, types ...string) (checked int, err error) {
 	for _, e := range h.Entities() {
 		if !slices.Contains(types, e.Type) {
@@ -242,7 +244,8 @@ func excerpt(attempts []Attempt) string {
 // entity's sequence contradicts their order in time. Most incorrect histories
 // have such a pair, and it is easier to read than the checker's report.
 func contradictions(ops []porcupine.Operation) string {
-	// Sorted by sequence, with a query after the command that it sees.
+	// Sort the known operations by sequence, and a query after the command whose
+	// effect it sees.
 	var known []porcupine.Operation
 	for _, op := range ops {
 		if out := op.Output.(answer); out.outcome == OK && (op.Input.(call).query || out.eventCount > 0) {

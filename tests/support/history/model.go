@@ -10,9 +10,9 @@ import (
 // state is the expected state of an example entity. It is comparable.
 type state struct {
 	sequence uint64
-	balance  int64  // of an account, or the total of a counter
-	open     bool   // of an account
-	hash     string // of a chain: 32 bytes, none before the first link
+	balance  int64  // balance of an account, or total of a counter
+	open     bool   // whether an account is open
+	hash     string // hash of a chain: 32 bytes, or none before the first link
 	over     bool   // the last query of the history has been answered
 }
 
@@ -44,7 +44,8 @@ func (s state) apply(entityType string, e event) (state, error) {
 	return s, nil
 }
 
-// decide returns the event that a command must emit, if any, or its rejection.
+// decide returns the event that a command must emit, if it must emit one, or
+// the code with which it must be rejected.
 func (s state) decide(entityType, command string, number int64) (emitted string, rejection string) {
 	switch entityType + "." + command {
 	case "account.open":

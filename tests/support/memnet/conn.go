@@ -11,9 +11,10 @@ import (
 )
 
 // pipeBytes is the buffer size of one direction of a connection. Writes beyond
-// it block, as with TCP. It exceeds what HTTP/2 flow control allows in flight,
-// because Go's HTTP/2 implementation writes with a mutex held, and the clock of
-// a synctest bubble does not advance while a goroutine waits for a mutex.
+// it block, as with TCP. It is greater than the amount of data that HTTP/2 flow
+// control allows in flight. Go's HTTP/2 implementation writes while it holds a
+// mutex, and the clock of a synctest bubble does not advance while a goroutine
+// waits for a mutex.
 const pipeBytes = 16 << 20
 
 // pipe is one direction of a connection. Its fields are guarded by the lock of
@@ -28,7 +29,7 @@ type pipe struct {
 	end      error // returned to the reader after the last segment; set when the writer has closed
 	endAt    time.Time
 	gone     bool      // the reader has closed
-	broken   bool      // reset: reads and writes fail
+	broken   bool      // the connection was reset, so reads and writes fail
 	retryAt  time.Time // nothing arrives earlier; set when a cut ends
 
 	readBy, writeBy deadline
@@ -37,7 +38,7 @@ type pipe struct {
 // segment is data in flight.
 type segment struct {
 	data []byte
-	at   time.Time // of arrival
+	at   time.Time // time of arrival
 }
 
 // deadline wakes the waiters of a pipe when it expires.
@@ -179,8 +180,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// close closes the connection. The other end reads the error end after all
-// data. The caller holds the lock.
+// close closes the connection. After all data, reads of the other end return
+// the error end. The caller holds the lock.
 func (c *Conn) close(end error) {
 	if c.closed {
 		return

@@ -1,9 +1,9 @@
 // Package memnet is an in-memory network for tests of whole clusters. Hosts
 // listen and dial. A test can cut a link in one or both directions, delay or
 // break it, and kill or freeze a host. Connections behave like TCP: data
-// written over a cut link arrives after the link is healed, and later the
-// longer the cut lasted, because TCP backs off between retransmissions. A dial
-// over a cut link waits, and the kernel of a frozen host still accepts
+// written over a cut link arrives after the link is healed, and the delay grows
+// with the length of the cut, because TCP backs off between retransmissions. A
+// dial over a cut link waits, and the kernel of a frozen host still accepts
 // connections. The package works inside a testing/synctest bubble, on its
 // clock.
 //
@@ -38,7 +38,7 @@ import (
 type Network struct {
 	mu    sync.Mutex
 	hosts map[string]*Host
-	links map[[2]string]*link // by source and destination
+	links map[[2]string]*link // links by source and destination
 	conns map[*Conn]struct{}
 	moved *sync.Cond // broadcast when something that a dial waits for changes
 }
@@ -65,7 +65,7 @@ func New() *Network {
 type Host struct {
 	net       *Network
 	name      string
-	listeners map[string]*listener // by address
+	listeners map[string]*listener // listeners by address
 	port      int
 	frozen    bool
 	dead      bool // killed, and not listening again yet
@@ -116,9 +116,9 @@ func (n *Network) change(fn func()) {
 	n.wake()
 }
 
-// setCut cuts or heals a link. If data waits when the cut ends, its next
-// retransmission is as far away as the cut was long, because TCP doubles the
-// time between retransmissions. The caller holds the lock.
+// setCut cuts or heals a link. If data is waiting when the cut ends, the time
+// until its next retransmission is as long as the cut was, because TCP doubles
+// the time between retransmissions. The caller holds the lock.
 func (n *Network) setCut(from, to string, cut bool) {
 	l := n.link(from, to)
 	if cut && !l.cut {
@@ -202,8 +202,8 @@ func (h *Host) Kill() {
 	})
 }
 
-// Freeze stops the host as SIGSTOP does: it sends and reads nothing, but its
-// kernel accepts connections. Its timers continue.
+// Freeze stops the host like SIGSTOP: it sends and reads nothing, but its
+// kernel still accepts connections. Unlike with SIGSTOP, its timers continue.
 func (h *Host) Freeze() { h.net.change(func() { h.frozen = true }) }
 
 // Thaw ends a Freeze.

@@ -24,7 +24,7 @@ type Cluster struct {
 	mu       sync.Mutex
 	members  []clusterapi.Member
 	shards   []clusterapi.Shard
-	moves    []move // accepted and not yet executed
+	moves    []move // operations that are accepted and not yet executed
 	settings map[string]clusterapi.Setting
 	revision uint64
 	changed  chan struct{}
@@ -180,8 +180,8 @@ func (c *Cluster) Leave(_ context.Context, node sharding.NodeID) error {
 	return nil
 }
 
-// empty sets a member's status and transfers every shard that it leads to the
-// first member that is up.
+// empty sets a member's status, and transfers the leadership of every shard
+// that it leads to the first member that is up.
 func (c *Cluster) empty(node sharding.NodeID, status string) error {
 	m, err := c.member(node)
 	if err != nil {
@@ -215,8 +215,8 @@ func (c *Cluster) Rebalance(context.Context) (uint32, error) {
 	return 1, c.err
 }
 
-// Found sets the state of the node's bootstrap that Initialize reports, and
-// returns how often Initialize was called.
+// Found sets the bootstrap state that Initialize reports, and returns the
+// number of calls of Initialize.
 func (c *Cluster) Found(f clusterapi.BootstrapProgress) (ordered int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

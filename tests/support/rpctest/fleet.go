@@ -24,10 +24,10 @@ import (
 // Shards is the number of data shards of a world.
 const Shards = 4
 
-// Fleet is a few nodes with real servers in front of one world, which stands
-// for their replicated log. A node runs requests for the shards that it leads.
-// It rejects requests for other shards or, if Forwards is set, runs them as if
-// it had forwarded them to the leader.
+// Fleet is a set of nodes with real servers in front of one world, which
+// represents their replicated log. A node runs requests for the shards that it
+// leads. It rejects requests for other shards or, if Forwards is set, runs them
+// as if it had forwarded them to the leader.
 type Fleet struct {
 	World    *World
 	Forwards bool
@@ -40,7 +40,7 @@ type Fleet struct {
 	// Set it before a node starts.
 	ClusterID string
 
-	// Untold hides the shard key of the counters from callers.
+	// Untold makes the nodes hide the shard key of the type counter from callers.
 	Untold atomic.Bool
 
 	client *http.Client

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Kept is the metadata of a cluster of one node at the highest cluster version,
-// and stores roles. It implements clusterapi.RoleStore and is safe for concurrent use.
+// Kept is the metadata of a single-node cluster at the highest cluster version, and
+// stores roles. It implements clusterapi.RoleStore and is safe for concurrent use.
 type Kept struct {
 	mu    sync.Mutex
 	state *meta.State

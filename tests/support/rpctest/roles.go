@@ -40,7 +40,7 @@ func (w *World) Lookup(_ context.Context, entityType string) (modules.Type, erro
 	return t, nil
 }
 
-// Looks returns how many look-ups asked for a type that does not exist.
+// Looks returns the number of lookups of types that do not exist.
 func (w *World) Looks() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,7 +1,8 @@
-// Package rpctest implements what the API servers depend on for tests: entities
-// that count, keep their history and deduplicate commands by ID. Everything is
-// in memory and runs in one goroutine, as it would on one executor. It does not
-// simulate a node, because nothing is durable and there is one shard.
+// Package rpctest implements, for tests, the interfaces on which the API
+// servers depend. Its entities count, keep their history and deduplicate
+// commands by ID. Everything is in memory and runs in one goroutine, as on one
+// executor. It does not simulate a node, because nothing is durable and there
+// is only one executor.
 //
 // World owns its goroutine; Close waits for it to end.
 package rpctest
@@ -43,8 +44,8 @@ var ModuleDigest = journal.Digest{1, 2, 3}
 // fault fail. A command whose name begins with a key of Fail fails with that
 // error. Queries: total, echo.
 type World struct {
-	// Fail maps command names to the errors that they fail with. Set it before
-	// the first request.
+	// Fail maps command names to the errors with which the commands fail. Set it
+	// before the first request.
 	Fail map[string]error
 	// CommandFuel is the fuel that each command consumes. Set it before the
 	// first request.
@@ -62,12 +63,12 @@ type World struct {
 	batches   int // number of calls of Submit
 	entities  map[sharding.EntityID]*state
 	watchers  map[sharding.EntityID]map[chan struct{}]struct{}
-	order     [Shards + 1][]*journal.Record // by shard, in log order
+	order     [Shards + 1][]*journal.Record // records by shard, in log order
 	unapplied uint64                        // number of entries at the end of each shard's log that nodes have not applied
 	types     map[string]modules.Type
-	owners    map[string]string // by entity type
+	owners    map[string]string // owners by entity type
 	typesErr  error
-	looks     int // look-ups of unknown types
+	looks     int // number of lookups of unknown types
 	modules   []stored
 	done      chan struct{}
 
@@ -208,7 +209,7 @@ func (w *World) decide(r *request.Request, now time.Time) request.Result {
 	if r.Name == "echo" {
 		return request.Result{Payload: slices.Clone(r.Payload)}
 	}
-	if r.Name == "who" { // returns the caller, as the header between nodes names it
+	if r.Name == "who" { // returns the caller, in the form of the header between nodes
 		return request.Result{Payload: []byte(cmp.Or(principal.HeaderOf(principal.Said{Caller: r.Principal, Roles: r.Roles}), "null"))}
 	}
 	s := w.entities[r.Entity]

@@ -15,21 +15,21 @@ import (
 type Doing uint8
 
 const (
-	// Waits: it was blocked, and no goroutine in the trace unblocked it. The
-	// network and timers do so.
+	// Waits: the goroutine was blocked, and no goroutine in the trace unblocked
+	// it, but the network or a timer.
 	Waits Doing = iota
-	// Woken: it was runnable but had no processor yet.
+	// Woken: the goroutine was runnable but had no processor yet.
 	Woken
-	// Runs: it ran on a processor.
+	// Runs: the goroutine ran on a processor.
 	Runs
-	// Calls: it was in a system call.
+	// Calls: the goroutine was in a system call.
 	Calls
 )
 
 // Span is a part of the time of a request.
 type Span struct {
-	// Role is the role of the goroutine that the request waited for; empty if
-	// it has none.
+	// Role is the role of the goroutine for which the request waited; empty if the
+	// goroutine has none.
 	Role string
 	// Next is the role of the goroutine that was woken at the end of the span,
 	// or Role if the same goroutine continued.
@@ -44,7 +44,7 @@ type Span struct {
 // Usage adds up the time of all goroutines of a role.
 type Usage struct {
 	Runs, Calls, Woken time.Duration
-	Wakes              int // transitions from blocked to runnable
+	Wakes              int // number of transitions from blocked to runnable
 }
 
 // Trace is an analyzed trace.
@@ -189,7 +189,7 @@ func (t *Trace) path(id trace.GoID, begin, end trace.Time) (spans []Span) {
 		g := t.goroutines[id]
 		i := sort.Search(len(g.states), func(i int) bool { return g.states[i].began >= at }) - 1
 		if i < 0 {
-			spans = append(spans, Span{Role: g.role, Next: next, Time: at.Sub(begin)}) // before the trace began
+			spans = append(spans, Span{Role: g.role, Next: next, Time: at.Sub(begin)}) // the part before the trace began
 			break
 		}
 		s := g.states[i]

@@ -21,24 +21,24 @@ import (
 
 // ClusterOptions describe a cluster. The zero value is a cluster with 3 shards.
 type ClusterOptions struct {
-	Shards  int      // 3 when 0
+	Shards  int      // number of shards; 0 means 3
 	Program string   // path of a program to run instead of this repository's
 	Planted []string // faults to plant in the program, by their names under tests
 	Flags   []string // additional flags of serve, for every node
 	Token   string   // default token of clients
-	// NodeFlags are additional flags of some nodes, by the node's place.
+	// NodeFlags are additional flags of some nodes, by the node's index.
 	NodeFlags map[int][]string
 	// TLS configures clients once the nodes accept only TLS.
 	TLS *tls.Config
-	// NodePlanted are faults to plant in the programs of some nodes, by place.
+	// NodePlanted are faults to plant in the programs of some nodes, by index.
 	NodePlanted map[int][]string
-	// DataDirs are the data directories of some nodes, by place. The nodes
-	// create them.
+	// DataDirs are the data directories of some nodes, by index. The nodes create
+	// them.
 	DataDirs map[int]string
 }
 
 // Cluster is several nodes, each a separate process with its own address. The
-// node at place 0 is n1, and so on. Only the test's goroutine may call its
+// node at index 0 is n1, and so on. Only the test's goroutine may call its
 // methods, except for the client that Client returns.
 type Cluster struct {
 	t     testing.TB
@@ -48,8 +48,9 @@ type Cluster struct {
 	nodes []*Node
 }
 
-// clusterPort is the port of every node for clients, and peerPort its default
-// port for other nodes. Nodes differ in their hosts.
+// clusterPort is the port of every node for clients, and peerPort is its
+// default port for other nodes. All nodes use the same ports, on different
+// hosts.
 const (
 	clusterPort = "7070"
 	peerPort    = "7071"
@@ -76,7 +77,7 @@ func NewCluster(t testing.TB, n int, opts ClusterOptions) *Cluster {
 	return c
 }
 
-// add adds the node at a place.
+// add adds the node at an index.
 func (c *Cluster) add(i int, flags []string) *Node {
 	var seeds []string
 	for k := range c.addrs {
@@ -135,7 +136,7 @@ func (c *Cluster) Start() {
 	c.AwaitSpread()
 }
 
-// Add starts another node, which joins through the existing ones, and returns
+// Add starts another node, which joins through the existing nodes, and returns
 // it once it is ready.
 func (c *Cluster) Add(flags ...string) *Node {
 	c.t.Helper()
@@ -145,13 +146,13 @@ func (c *Cluster) Add(flags ...string) *Node {
 	return n
 }
 
-// Nodes returns the nodes by place.
+// Nodes returns the nodes by index.
 func (c *Cluster) Nodes() []*Node { return c.nodes }
 
-// Node returns the node at a place.
+// Node returns the node at an index.
 func (c *Cluster) Node(i int) *Node { return c.nodes[i] }
 
-// Place returns the place of the node with an ID.
+// Place returns the index of the node with the given ID.
 func (c *Cluster) Place(id string) int {
 	c.t.Helper()
 	i := slices.IndexFunc(c.nodes, func(n *Node) bool { return n.ID() == id })
@@ -276,7 +277,7 @@ func ask[T any](n *Node, call func(context.Context, *client.Client) (T, error)) 
 	return out
 }
 
-// Leader returns the place of the node that leads a shard according to a
+// Leader returns the index of the node that leads a shard according to a
 // running node, or -1 if there is none.
 func (c *Cluster) Leader(shard uint32) int {
 	c.t.Helper()

@@ -154,8 +154,8 @@ func NewSmallDisk(t testing.TB, bytes int64) *SmallDisk {
 // Dir returns the mount point.
 func (d *SmallDisk) Dir() string { return d.mount }
 
-// Resize changes the size of the file system. If more than that is used, no
-// space is left.
+// Resize changes the size of the file system. If more than the new size is
+// used, no space is left.
 func (d *SmallDisk) Resize(bytes int64) {
 	d.t.Helper()
 	if err := command("mount", "-o", fmt.Sprintf("remount,size=%d", bytes), d.mount); err != nil {
@@ -182,7 +182,7 @@ func (d *SmallDisk) FillAtOnce(name string) {
 	}
 	defer f.Close()
 	for size := int64(0); d.Free() > 0; {
-		// Other processes may have taken some of the space. Then the loop
+		// Other processes may have taken some of the space meanwhile. The loop then
 		// allocates the rest.
 		err := unix.Fallocate(int(f.Fd()), 0, size, d.Free())
 		if err != nil && !errors.Is(err, unix.ENOSPC) {

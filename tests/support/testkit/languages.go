@@ -31,11 +31,11 @@ var sources sync.Map
 // BuildSource compiles a file in C, Rust or AssemblyScript, or a project that
 // hostd builds, to a Wasm module, as the READMEs of the examples describe. The
 // path is relative to the root of the repository. It compiles each source once
-// per process. It skips the test if the compiler is missing: Debian packages
-// clang and lld, and rustc with libstd-rust-dev-wasm32; `npm ci` in
-// examples/wasm/counter-as installs asc, or HOSTD_TEST_ASC names it; `npm ci`
-// in a project's directory installs its dependencies. Callers must not modify
-// the bytes.
+// per process. It skips the test if the compiler is missing. The compilers come
+// from the Debian packages clang and lld, and rustc with
+// libstd-rust-dev-wasm32. `npm ci` in examples/wasm/counter-as installs asc, or
+// HOSTD_TEST_ASC names it. `npm ci` in a project's directory installs the
+// project's dependencies. Callers must not modify the bytes.
 func BuildSource(t testing.TB, source string) []byte {
 	t.Helper()
 	entry, _ := sources.LoadOrStore(source, new(guest))
@@ -81,7 +81,7 @@ func (g *guest) compile(source string) error {
 // compiler returns the command that compiles a source to out.
 func compiler(root, source, out string) ([]string, error) {
 	switch filepath.Ext(source) {
-	case "": // a directory
+	case "": // the source is the directory of a project
 		if _, err := os.Stat(filepath.Join(root, source, "node_modules")); err != nil {
 			return nil, fmt.Errorf("what %s takes of npm: npm ci: %w", source, errNoCompiler)
 		}

@@ -17,9 +17,9 @@ import (
 )
 
 // cacheDir is the directory of compiled modules, both in a data directory and
-// in the shared build directory. Its file seals lists the compiled files with
-// their seals, and its directory passed has a file for each module that passed
-// its trial.
+// in the shared build directory. The file "seals" in it lists the compiled
+// files with their seals, and the directory "passed" has a file for each module
+// that has passed its trial.
 const (
 	cacheDir = "cache"
 	seals    = "seals"
@@ -58,7 +58,7 @@ func ShareCache(t testing.TB, dataDir string) {
 }
 
 // ModuleCache returns a directory of compiled modules and its key, for an
-// engine that the test closes. It is ShareCache without a node.
+// engine that the test closes. It is like ShareCache, but without a node.
 func ModuleCache(t testing.TB) (dir string, key []byte) {
 	t.Helper()
 	data := t.TempDir()
@@ -71,8 +71,8 @@ func ModuleCache(t testing.TB) (dir string, key []byte) {
 }
 
 // giveCache copies compiled modules into a data directory that no node has used
-// yet, so that the node starts as after a restart. Compilation is most of the
-// work of a node in a short test.
+// yet, so that the node starts with them, like after a restart. Compilation is
+// most of the work of a node in a short test.
 //
 // It copies only the modules that nodes of this package's tests have compiled
 // and modules that at least two packages have compiled. A node reads every module
@@ -125,9 +125,9 @@ func giveCache(pkg, dataDir string) error {
 
 // linkAll hard-links the files of one directory into another. That is safe
 // because nodes replace files of compiled modules and never write to them.
-// Between file systems it copies the files, if they need at most an eighth of
-// the free space, because tests with small disks decide themselves what fills
-// them.
+// Between file systems it copies the files, but only if they need at most an
+// eighth of the free space, because copies must not fill the small disks that
+// some tests use.
 func linkAll(from, to string, names []string) (bool, error) {
 	size := int64(0)
 	for _, name := range names {
@@ -256,7 +256,7 @@ func keepCache(pkg, dataDir string) error {
 		own, err := os.ReadFile(filepath.Join(dataDir, cacheKey))
 		shared, missing := os.ReadFile(filepath.Join(dir, cacheKey))
 		if err != nil || missing != nil || !bytes.Equal(own, shared) {
-			return nil // nobody else can use modules sealed with a different key
+			return nil // other nodes cannot use modules that are sealed with a different key
 		}
 		kept, err := readSeals(to)
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 func TestCompiledModulesAreShared(t *testing.T) {
 	t.Setenv(buildsVariable, t.TempDir())
 	const one, other = "wazero-v/one", "wazero-v/other"
-	// node simulates a node of a package that compiles the modules it needs and
-	// lacks.
+	// node simulates a node of a package that compiles the modules that it needs
+	// and does not have.
 	node := func(pkg string, needs ...string) (dir string, had []string) {
 		t.Helper()
 		dir = filepath.Join(t.TempDir(), "data")
@@ -61,7 +61,7 @@ func TestCompiledModulesAreShared(t *testing.T) {
 		{"a", one, one + " " + other},
 		{"b", one, ""},
 		{"c", "", one},
-		{"c", "", one}, // the first one has compiled nothing
+		{"c", "", one}, // the first node of the package has compiled nothing
 		{"b", other, one},
 		{"d", "", one + " " + other},
 	} {
@@ -81,7 +81,7 @@ func TestCompiledModulesAreShared(t *testing.T) {
 		}
 	}
 
-	// Nobody else can use modules that a node sealed with a key of its own.
+	// Other nodes cannot use modules that a node has sealed with its own key.
 	dir := filepath.Join(t.TempDir(), "data")
 	mine := filepath.Join(dir, cacheDir, "wazero-v/mine")
 	if err := errors.Join(replaceFile(mine, nil), os.WriteFile(filepath.Join(dir, cacheKey), []byte("own"), 0o600),

@@ -31,7 +31,7 @@ type NodeOptions struct {
 	DataDir string   // the node creates it; a temporary directory if empty
 	Program string   // path of a program to run instead of this repository's
 	Planted []string // faults to plant in the program, by their names under tests
-	Shards  int      // 8 when 0
+	Shards  int      // number of shards; 0 means 8
 	Flags   []string // additional flags of serve
 	ID      string   // node ID; the default of serve if empty
 	Listen  string   // address; a free one if empty
@@ -50,10 +50,10 @@ type Node struct {
 	listen string
 	peer   string // address for other nodes; in the previous release, the address for clients
 	ports  string // file that the process writes when it is ready
-	scheme string // of its URL
+	scheme string // scheme of the node's URL
 	log    tail
 	cmd    *exec.Cmd
-	ended  chan struct{} // closed when the process has been waited for
+	ended  chan struct{} // closed when the process has ended
 }
 
 // NewNode returns a node that is not started yet. The end of the test kills it
@@ -102,8 +102,8 @@ func (n *Node) Start() {
 	}
 }
 
-// TryStart is Start for a node that may fail to start. The error describes how
-// the process ended, and Log returns the reason.
+// TryStart is like Start, for a node that may fail to start. The error
+// describes how the process ended, and Log returns the reason.
 func (n *Node) TryStart() error {
 	n.t.Helper()
 	if err := n.Launch(); err != nil {
@@ -135,7 +135,7 @@ func (n *Node) Launch() error {
 	// they would lead no shard for minutes.
 	cooldown := "HOSTD_LEADERSHIP_COOLDOWN"
 	if isRelease(n.path) {
-		cooldown = "HOSTD_LEAD_AGAIN_AFTER" // its name before 0.2.0
+		cooldown = "HOSTD_LEAD_AGAIN_AFTER" // the variable's name before 0.2.0
 	}
 	n.cmd.Env = append(os.Environ(), cooldown+"=200ms")
 	n.cmd.Stderr = &n.log
@@ -147,7 +147,7 @@ func (n *Node) Launch() error {
 	n.ended = make(chan struct{})
 	go func(cmd *exec.Cmd, ended chan struct{}) {
 		defer close(ended)
-		_ = cmd.Wait() // its outcome is in ProcessState
+		_ = cmd.Wait() // the outcome is read from ProcessState
 	}(n.cmd, n.ended)
 	return nil
 }
@@ -236,7 +236,7 @@ func (n *Node) Stop() {
 	}
 }
 
-// stop is Stop for use in any goroutine.
+// stop is like Stop, for use in any goroutine.
 func (n *Node) stop() error {
 	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("stop %s: %w", n.ID(), err)

@@ -23,9 +23,9 @@ type program struct {
 // planted in them.
 var programs sync.Map
 
-// Program returns the path of the program, built once per process: as users get
-// it, or with faults planted. A fault is a text as package mutants describes
-// it, given by its name under tests.
+// Program returns the path of the program, built once per process, either as
+// users get it or with faults planted. A fault is given by the name of its text
+// under tests, see package mutants.
 func Program(t testing.TB, faults ...string) string {
 	t.Helper()
 	key := strings.Join(faults, ",")

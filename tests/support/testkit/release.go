@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// ErrNoCommit: the checkout lacks the commit of a release and its origin does
-// not provide it, for example in a shallow clone.
+// ErrNoCommit: the checkout does not have the commit of a release, and its
+// origin does not provide it, for example in a shallow clone.
 var ErrNoCommit = errors.New("the checkout has no such commit")
 
 // fetchTime bounds the download of a commit.

@@ -102,7 +102,7 @@ func builds() (string, error) {
 }
 
 // builtOnce returns the path of the named file in the build directory. If the
-// file does not exist, build creates it at the path that it is given.
+// file does not exist, builtOnce calls build to create it at the given path.
 func builtOnce(name string, build func(path string) error) (string, error) {
 	dir, err := builds()
 	if err != nil {

@@ -16,10 +16,10 @@ func NeedStrace(t testing.TB) {
 	needRoot(t, "a fault of the disk under a node", "strace")
 }
 
-// InjectSyncs manipulates every fdatasync of the node's process as strace's -e
-// inject describes, such as "delay_enter=200000" (microseconds) or "error=EIO".
-// It returns when strace is attached. The effect ends when the returned
-// function is called or the process ends.
+// InjectSyncs manipulates every fdatasync of the node's process. inject is an
+// argument of strace's option -e inject, such as "delay_enter=200000"
+// (microseconds) or "error=EIO". It returns when strace is attached. The effect
+// ends when the returned function is called or the process ends.
 func (n *Node) InjectSyncs(inject string) (end func()) {
 	n.t.Helper()
 	var log tail
@@ -52,7 +52,7 @@ func (n *Node) InjectSyncs(inject string) (end func()) {
 		select {
 		case <-ended:
 		case <-time.After(2 * time.Second):
-			_ = cmd.Process.Kill() // strace waits for a call that it delays; the kernel then resumes that call
+			_ = cmd.Process.Kill() // strace would wait for a call that it delays; after a kill, the kernel resumes that call
 			<-ended
 		}
 	}

@@ -12,12 +12,12 @@ const (
 	tailBytes = 64 << 10
 )
 
-// tail is a writer that keeps the beginning and the end of what is written to
-// it. It is safe for concurrent use.
+// tail is a writer that keeps the beginning and the end of its input. It is
+// safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
-	lost int // bytes dropped between the beginning and the end
+	lost int // number of bytes dropped between the beginning and the end
 }
 
 // Write never fails.

@@ -58,8 +58,9 @@ func (l *Load) try(a history.Attempt, patience time.Duration) history.Outcome {
 	return l.record(a, reply, err)
 }
 
-// refusedPause is how long a stream waits after a node refused a command,
-// because a node that is not ready yet refuses thousands per second.
+// refusedPause is how long a stream waits after a node rejected a command,
+// because a node that is not ready yet rejects thousands of commands per
+// second.
 const refusedPause = 5 * time.Millisecond
 
 // stream keeps several commands in flight on one stream until the load is

@@ -1,8 +1,8 @@
 // Package workload puts a cluster under a load that reveals lost, repeated and
 // stale operations: many callers, few entities, commands that are resent long
 // after their first reply, and calls that are cancelled. It records all answers
-// and checks none. Load.Stop and Load.Abandon wait for the goroutines that
-// Start starts.
+// but does not check them. Load.Stop and Load.Abandon wait for the goroutines
+// that Start starts.
 package workload
 
 import (
@@ -25,21 +25,21 @@ type Options struct {
 	Client  *client.Client
 	History *history.History
 	Seed    uint64
-	Callers int // each sends one command at a time; 16 if 0
-	Streams int // each keeps many commands in flight; 4 if 0
-	// Entities is the number of entities of each type in use at a time; 8 if 0.
-	// Most calls go to few of them.
+	Callers int // number of callers that send one command at a time; 0 means 16
+	Streams int // number of streams that keep many commands in flight; 0 means 4
+	// Entities is the number of entities of each type in use at a time; 0 means 8.
+	// Most calls go to a few of them.
 	Entities int
-	// Outstanding is the number of commands in flight per stream; 16 if 0.
+	// Outstanding is the number of commands in flight per stream; 0 means 16.
 	Outstanding int
-	// Patience is how long a call is retried unless it is cancelled on purpose;
-	// 30 s if 0.
+	// Patience is how long a call is retried unless it is cancelled on purpose; 0
+	// means 30 s.
 	Patience time.Duration
-	// Pause is the mean pause before each call of a caller and each command of
-	// a stream. A pause is drawn between half and one and a half times the
-	// mean. No pause if 0.
+	// Pause is the mean pause before each call of a caller and each command of a
+	// stream. A pause is drawn between half and one and a half times the mean. 0
+	// means no pause.
 	Pause time.Duration
-	// Types are the entity types; the variable Types if nil.
+	// Types are the entity types; nil means the variable Types.
 	Types []string
 	// Prefix is prepended to command IDs and entity IDs, so that one history
 	// can hold several loads.
@@ -51,7 +51,7 @@ type Options struct {
 // Types are the default entity types: those of the example modules.
 var Types = []string{"account", "chain", "counter"}
 
-// Shares in percent.
+// Shares of calls or commands, in percent.
 const (
 	resendShare  = 20 // acknowledged commands that are resent
 	queryShare   = 20
@@ -62,18 +62,18 @@ const (
 // Load is a running load.
 type Load struct {
 	opts       Options
-	generation atomic.Int64    // of the entities
-	serial     atomic.Int64    // of the latest command ID
+	generation atomic.Int64    // generation of the entities in use
+	serial     atomic.Int64    // serial number of the latest command ID
 	pause      atomic.Int64    // Options.Pause in ns
-	cutShort   atomic.Int64    // calls that failed and had been cancelled on purpose
-	ctx        context.Context // ends when nothing more is sent
+	cutShort   atomic.Int64    // number of calls that failed after they were cancelled on purpose
+	ctx        context.Context // ends when the load sends nothing more
 	stop       context.CancelFunc
 	calls      context.Context // ends when calls in flight are abandoned
 	giveUp     context.CancelFunc
 	workers    sync.WaitGroup
 
 	mu    sync.Mutex
-	fault error // first answer that no node may give
+	fault error // describes the first answer that no node may give
 	past  []history.Attempt
 	rng   *rand.Rand // for choosing from past
 }
@@ -111,8 +111,8 @@ func setDefault(value *int, to int) {
 	}
 }
 
-// NextEntities continues with other entities, so that the history of each stays
-// short. Commands to the previous ones are still resent.
+// NextEntities continues with different entities, so that the history of each
+// stays short. Commands to the previous entities are still resent.
 func (l *Load) NextEntities() { l.generation.Add(1) }
 
 // SetPause changes Options.Pause, from each caller's next call on.
@@ -128,8 +128,8 @@ func (l *Load) Failed() int {
 // Acknowledged returns the number of commands and queries that succeeded.
 func (l *Load) Acknowledged() int { return l.opts.History.Count(history.OK) }
 
-// Stop ends the load and returns when every call has ended. The error is the
-// first answer that no node may give under any fault.
+// Stop ends the load and returns when every call has ended. It returns an error
+// for the first answer that no node may give under any fault.
 func (l *Load) Stop() error {
 	l.stop()
 	l.workers.Wait()

@@ -1,5 +1,5 @@
-// Faulty is a guest whose commands do everything that a runtime with
-// goroutines, a heap and an exit can do wrong.
+// Faulty is a guest with a command for each way in which a runtime with
+// goroutines, a heap and an exit can fail.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Teller is an entity that writes log lines in every way that a guest can, and
-// forwards each word to another entity.
+// Teller is an entity that writes log lines in every way in which a guest can,
+// and forwards each word to another entity.
 package main
 
 import (

@@ -13,31 +13,31 @@ import (
 type State struct {
 	Acts     int64             `json:"acts"`
 	Armed    map[string]string `json:"armed"` // tokens of pending timers, by name
-	Set      int64             `json:"set"`   // timers set
-	Ended    int64             `json:"ended"` // timers that were cancelled or replaced
+	Set      int64             `json:"set"`   // number of timers set
+	Ended    int64             `json:"ended"` // number of timers that were cancelled or replaced
 	Rang     int64             `json:"rang"`
 	Heard    map[string]Line   `json:"heard"` // received messages by source
 	Awaited  int64             `json:"awaited"`
 	Answered int64             `json:"answered"`
-	Stray    int64             `json:"stray"` // messages and timers that should not have arrived
+	Stray    int64             `json:"stray"` // number of messages and timers that should not have arrived
 }
 
-// Line is the number of messages from one source, and a digest of them in
-// order.
+// Line has the number of messages from one source, and a digest of these
+// messages in order.
 type Line struct {
 	Count  int64 `json:"count"`
 	Digest int64 `json:"digest"`
 }
 
-// Act is a command that does one of everything that its fields ask for.
+// Act is a command whose fields say which effects it has.
 type Act struct {
 	Sends   []To   `json:"sends"`
 	Timer   string `json:"timer"`
 	AfterMs int64  `json:"afterMs"`
 	Cancel  string `json:"cancel"`
-	More    int64  `json:"more"`  // additional events
+	More    int64  `json:"more"`  // number of additional events
 	Reply   int64  `json:"reply"` // size of the reply in bytes
-	Leave   bool   `json:"leave"` // leave memory
+	Leave   bool   `json:"leave"` // leave memory after the command
 }
 
 // To is a message of an act.

@@ -58,7 +58,7 @@ func Fair() *hostd.Type[State] {
 	return entity("fair", func(*hostd.Context, *State) {}, nothing)
 }
 
-// Idle returns the same three types with the prefix idle. Their entities leave
+// Idle returns the three types above with the prefix idle. Their entities leave
 // memory soon.
 func Idle() []hostd.Registration {
 	soon := hostd.PassivateAfter(20 * hostd.Millisecond)

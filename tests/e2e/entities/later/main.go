@@ -1,4 +1,4 @@
-// Later is another version of the type trail of the tests' guest: an amount
+// Later is a later version of the type trail in the tests' guest: each amount
 // counts twice, and entities leave memory soon.
 package main
 

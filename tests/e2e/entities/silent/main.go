@@ -1,5 +1,5 @@
-// Silent is another version of the alarm of the tests' guest. It lacks the
-// commands that the alarm's timers call.
+// Silent is a later version of the type alarm in the tests' guest, without the
+// commands that the alarm's timers send.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"

@@ -1,7 +1,7 @@
 // Guest has five entity types for the tests of floods: fork, whose command
 // sends two messages to forks; alarm, whose timers set themselves again; bell,
 // which has ordinary timers; pass, a chain of messages that ends; and heavy,
-// whose commands use as much as commands may.
+// whose commands use as many resources as a command may.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// Count is the state of all types: how often something was done.
+// Count is the state of all types: the number of events.
 type Count struct {
 	N int64 `json:"n"`
 }
@@ -26,7 +26,7 @@ type Ring struct {
 	Pad     string `json:"pad"`
 }
 
-// Hop is a command that sends itself on the given number of times.
+// Hop is a command that is sent to the next entity the given number of times.
 type Hop struct {
 	Left int64 `json:"left"`
 }
@@ -90,8 +90,8 @@ func pass() *hostd.Type[Count] {
 	return t
 }
 
-// Item is one of many in the payload of a heavy command. Its schema is checked
-// for each item.
+// Item is one of many items in the payload of a heavy command. Each item is
+// checked against the schema.
 type Item struct {
 	SKU      string `json:"sku"`
 	Quantity int64  `json:"quantity"`
@@ -102,7 +102,7 @@ type Load struct {
 	Items  []Item `json:"items"`
 	Pad    string `json:"pad"`
 	Events int64  `json:"events"`
-	Bytes  int64  `json:"bytes"` // of each event
+	Bytes  int64  `json:"bytes"` // size of each event in bytes
 	Sends  int64  `json:"sends"`
 	Timers int64  `json:"timers"`
 	Reply  int64  `json:"reply"` // size in bytes

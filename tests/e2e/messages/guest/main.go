@@ -32,8 +32,8 @@ type Take struct {
 	Number int64  `json:"number"`
 }
 
-// Sink is the state of a sink: the last number from each source, and how often
-// a message was not the next one.
+// Sink is the state of a sink: the last number from each source, and the number
+// of messages that were out of order.
 type Sink struct {
 	Heard    map[string]int64 `json:"heard"`
 	Disorder int64            `json:"disorder"`

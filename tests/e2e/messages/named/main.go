@@ -1,6 +1,6 @@
-// Named is a module for the tests of types that declare where they send
-// messages and from whom they accept them: a saga whose second step is not
-// accepted, and attempts to get around that.
+// Named is a module for the tests of types that declare to which types they
+// send and from which types they accept messages. It has a saga whose second
+// step is not accepted, and commands that try to circumvent the declarations.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"

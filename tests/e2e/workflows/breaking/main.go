@@ -1,5 +1,5 @@
-// Breaking is a version of the example payout that open runs cannot continue
-// with: it deposits less than it withdraws.
+// Breaking is a version of the example payout with which open runs cannot
+// continue, because it deposits less than it withdraws.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"

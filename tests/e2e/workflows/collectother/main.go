@@ -1,16 +1,18 @@
 // Collectother is a version of collect that begins a run with a deposit. Runs
-// that have made a checkpoint can continue with it, and others cannot.
+// that have made a checkpoint can continue with it, and other runs cannot.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// Progress is the input of a run, and of each part of it.
+// Progress is the input of a run, and of each part of the run that begins at a
+// checkpoint.
 type Progress struct {
-	// Signals is how many signals the run receives, and Every after how many of
-	// them it deposits that number and makes a checkpoint.
+	// Signals is the number of signals that the run receives. After every Every
+	// signals, the run deposits Every and makes a checkpoint.
 	Signals int64 `json:"signals" hostd:"required"`
 	Every   int64 `json:"every" hostd:"required,min=1"`
-	// At is how many it has received, and Sum the sum of their values.
+	// At is the number of signals received so far, and Sum is the sum of their
+	// values.
 	At  int64 `json:"at,omitempty"`
 	Sum int64 `json:"sum,omitempty"`
 }

@@ -1,5 +1,5 @@
-// Later is a version of the example payout that open runs can continue with: it
-// tells an account of the bank at the end.
+// Later is a version of the example payout with which open runs can continue:
+// it sends a message to an account of the bank at the end.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"

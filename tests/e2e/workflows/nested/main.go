@@ -1,4 +1,5 @@
-// Nested is a workflow whose runs start one another as children, up to a depth.
+// Nested is a workflow in which each run starts a child run, down to a given
+// depth.
 package main
 
 import (
@@ -9,11 +10,11 @@ import (
 
 // Input of a run.
 type Input struct {
-	// Depth is how many runs are below it.
+	// Depth is the number of levels of child runs below the run.
 	Depth int64 `json:"depth"`
 }
 
-// Count is the result of a run: how many runs there were, with itself.
+// Count is the result of a run: the number of runs, including the run itself.
 type Count struct {
 	Runs int64 `json:"runs"`
 }

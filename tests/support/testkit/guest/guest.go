@@ -1,6 +1,6 @@
-// Package guest assembles Wasm modules byte by byte: guests that conform to the
-// ABI except in one place, which no compiler would produce. It never runs them
-// and starts no goroutine.
+// Package guest assembles Wasm modules byte by byte. These are guests that
+// conform to the ABI except in one place, which no compiler would produce. It
+// never runs them and starts no goroutine.
 package guest
 
 import (
@@ -13,7 +13,7 @@ import (
 
 // Module is a guest with two entity types. On entities of the type Good, each
 // command emits the event "happened" and replies "done". On entities of the
-// type Bad, the code in Handle runs. With zero values in all fields the guest
+// type Bad, the code in Handle runs. If all other fields are zero, the guest
 // conforms to the ABI.
 type Module struct {
 	Good, Bad string // names of the entity types; Good may be empty
@@ -22,13 +22,13 @@ type Module struct {
 	Apply  []byte  // code that leaves an i32
 	State  []byte  // code that leaves an i64: the span of the snapshot
 	Upcast []byte  // code that leaves an i64: the span of an event; if nil, it is not exported
-	Frames []byte  // copied to memory at FramesAt
-	ABI    int32   // result of hostd_abi; 1 if 0
+	Frames []byte  // output frames, copied to memory at FramesAt
+	ABI    int32   // result of hostd_abi; 0 means 1
 	Omit   string  // name of an export to omit
 	Import *Import // function of type () -> () to import
 	Start  bool    // add a start section
 
-	MemoryPages uint32 // memory size; 2 if 0
+	MemoryPages uint32 // memory size; 0 means 2
 	Manifest    string // replaces the manifest with the two types
 }
 
@@ -76,7 +76,7 @@ func (m Module) Build() []byte {
 	manifest, good := m.manifest(), Happened()
 	handle := Span(goodAt, uint32(len(good)))
 	if m.Handle != nil {
-		// Bad is the last type: number 1, or 0 if there is no Good.
+		// Bad is the last type. Its number is 1, or 0 if there is no Good.
 		typeOf := slices.Concat([]byte{0x20, 0x00, 0xa7}, []byte{0x2d, 0x00, 0x00}) // load8_u(handle)
 		condition := typeOf
 		if m.Good == "" {

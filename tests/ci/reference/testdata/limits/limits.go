@@ -1,4 +1,5 @@
-// Package limits has limits in the ways that packages have them.
+// Package limits declares limits in all the ways in which packages declare
+// them.
 package limits
 
 import "time"

@@ -1,5 +1,5 @@
 // Now is the version after Before. It reads Before's states, and writes some
-// that Before does not read.
+// states that Before cannot read.
 package main
 
 import (
@@ -22,7 +22,7 @@ type Write struct {
 func Type() *hostd.Type[State] {
 	drafts := hostd.Durable[State]("draft", hostd.JSON)
 	hostd.Command(drafts, "write", func(_ *hostd.Context, s *State, w Write) (State, error) {
-		were, _ := strconv.ParseInt(string(s.Words), 10, 64) // a text counts as zero
+		were, _ := strconv.ParseInt(string(s.Words), 10, 64) // if the words are a text, the number is zero
 		s.Words = hostd.RawJSON(strconv.FormatInt(were+w.Words, 10))
 		return *s, nil
 	})
