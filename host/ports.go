@@ -35,8 +35,8 @@ type ports struct {
 }
 
 // listener is the listener for clients or for nodes. Its gossip half receives
-// gossip connections; on the clients' listener that is needed only while other
-// nodes may know no other address of this node.
+// gossip connections; the clients' listener needs it only while other nodes may
+// know no other address of this node.
 type listener struct {
 	http   net.Listener
 	gossip net.Listener

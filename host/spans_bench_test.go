@@ -49,9 +49,10 @@ func roleOf(function string) string {
 }
 
 // BenchmarkSpans breaks down the time of unary commands inside the node, from
-// the arrival of the request to the end of its reply, by what they wait for:
-// with one caller and with 64. An operation consists of two runs of `hostd
-// bench`, of which the second is traced. The client is a separate process.
+// the arrival of the request to the end of its reply, by what the commands wait
+// for. It runs with one caller and with 64. An operation consists of two runs
+// of `hostd bench`, of which the second is traced. The client is a separate
+// process.
 //
 //	go test -run '^$' -bench Spans -benchtime 1x ./host
 func BenchmarkSpans(b *testing.B) {

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// checkTop checks that without following, the activity of the node and of one
-// of its types is one table each, and one JSON value.
+// checkTop checks that a single measurement prints one table of nodes and one
+// of types, and with -o json one JSON value.
 func checkTop(t *testing.T) {
 	t.Helper()
 	got := hostd(t, "top", "--interval", "1s")

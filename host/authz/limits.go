@@ -32,8 +32,8 @@ func (l *Limits) rate() bool {
 	return l[access.CommandsPerSecond].Most > 0 || l[access.FuelPerSecond].Most > 0 || l[access.BytesPerSecond].Most > 0
 }
 
-// Limits returns the limits of a caller. Of each quota, the most generous value
-// counts among the roles that set one.
+// Limits returns the limits of a caller. For each quota, the most generous
+// value counts among the roles that set it.
 func (t *Table) Limits(p *principal.Principal) (out Limits) {
 	if l := t.limits[subject{string(p.Kind), p.Name}]; l != nil {
 		out = *l

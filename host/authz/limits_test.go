@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestMostGenerousQuotaWins: of each quota, the most generous value counts
-// among the roles of the caller and its groups that set one.
+// TestMostGenerousQuotaWins: for each quota, the most generous value counts
+// among the roles of the caller and its groups that set it.
 func TestMostGenerousQuotaWins(t *testing.T) {
 	table := Compile(1, []access.Role{
 		{Name: "small", Quotas: access.Quotas{CommandsPerSecond: 10, Streams: 5}},

@@ -59,8 +59,9 @@ type Modules interface {
 // Rollouts manages modules that serve a type in part.
 type Rollouts interface {
 	// Restore starts the rollout that a type had in another cluster. It returns
-	// the rollout as it is here: paused, or aborted except for entities that
-	// stay with the second module. It returns nil if nothing is left of it.
+	// the resulting rollout in this cluster: paused, or aborted except for
+	// entities that stay with the second module. It returns nil if nothing is
+	// left of it.
 	Restore(ctx context.Context, entityType string, was meta.Rollout, proved []meta.Digest) (*meta.Rollout, error)
 }
 

@@ -12,10 +12,10 @@ import (
 )
 
 // bringSettings imports the settings of the archive. It leaves out those that
-// PutSetting would reject, because a file must not bring a value that no
-// caller could store. Such a value may be wrong, or of another release. The rest
-// of the file is imported nevertheless, because nobody could repair a setting in
-// it.
+// PutSetting would reject, because a file must not bring a value that no caller
+// could store. Such a value may be wrong, or of another release. The rest of
+// the file is imported nevertheless, because nobody could remove a setting from
+// the file.
 func (in *importing) bringSettings() error {
 	left := omittedLines{}
 	for _, set := range in.about.Settings {

@@ -133,9 +133,9 @@ func TestRemovedAuthorityClosesConnections(t *testing.T) {
 		if err := r.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		// The client has switched to a trusted certificate, except on its old
-		// connection. Its calls are answered there, and then on a new
-		// connection.
+		// The client uses a trusted certificate for new connections. Its calls
+		// are answered on the old connection until that is closed, and then on
+		// a new one.
 		rolled := first.client(&second, bob)
 		old.TLSClientConfig.Certificates = rolled.Certificates
 		for range 5 {

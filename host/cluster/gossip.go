@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// lookAgain is how often gossip is checked again that contradicts the metadata
-// or is about nodes that are not in it.
+// lookAgain is the interval between two checks of gossip that contradicts the
+// metadata or is about nodes that are not in it.
 const lookAgain = 2 * time.Second
 
 // GossipVerifier verifies gossip. Without a key anybody can gossip, so gossip never

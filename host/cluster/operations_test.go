@@ -56,8 +56,8 @@ func (l *leading) order(t *testing.T, o coordinator.Operation) {
 	}
 }
 
-// The caller of an accepted order has been answered. If the order is not
-// carried out, that is logged.
+// If an order that was accepted, and whose caller was answered, is not carried
+// out, that is logged.
 func TestAcceptedOrdersThatEndAreLogged(t *testing.T) {
 	move := coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: "n2"}
 	l, metadata, log := coordinating(t)

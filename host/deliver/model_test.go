@@ -183,7 +183,7 @@ func (w *world) arrive(r *request.Request) error {
 	return nil
 }
 
-// complete ends one request that is out, the first of its channel at the
+// complete ends one outstanding request, the first of its channel at the
 // router, because the router keeps the order of an entity's requests.
 func (w *world) complete() {
 	if len(w.out) == 0 {

@@ -45,8 +45,8 @@ type wireResult struct {
 	fuel        uint64
 }
 
-// Fields of the .proto file: the field number shifted, plus the wire type, of
-// which 2 is length-delimited and 0 a varint.
+// Tags of fields: the field number of the .proto file shifted left by 3, plus
+// the wire type, which is 2 for length-delimited and 0 for varint fields.
 const (
 	tagItem        = 1<<3 | 2
 	tagCorrelation = 1 << 3

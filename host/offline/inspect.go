@@ -136,8 +136,8 @@ func Inspect(ctx context.Context, dir, file string, out io.Writer) error {
 // errDamagedNode means that none of the node's replicas is reliable.
 var errDamagedNode = errors.New("the node's data is damaged: leave out this node, and rebuild it with 'hostd recover --rejoin' when the cluster is running again")
 
-// soundData recovers the log and verifies all data shards. The returned faults,
-// as text, are only those of shard 0.
+// soundData recovers the log and verifies all shards. It returns the faults of
+// shard 0 as text, and an error if any other shard has a fault.
 func soundData(ctx context.Context, dir string) (*recovery.Recovered, []string, error) {
 	report, log, err := verifyLog(filepath.Join(dir, datadir.WALDir))
 	if err != nil {

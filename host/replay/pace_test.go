@@ -17,8 +17,8 @@ func (f loadFunc) IsBusy() bool { return f() }
 // idle are executors that are never busy.
 var idle = loadFunc(func() bool { return false })
 
-// took returns how long the given number of pieces takes, by the clock of the
-// bubble.
+// took returns how long the given number of pieces takes on the test's virtual
+// clock.
 func took(t *testing.T, p *pace, pieces int) time.Duration {
 	t.Helper()
 	began := time.Now()

@@ -170,8 +170,8 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 	return t.CheckMemory(ctx, v.tried.module)
 }
 
-// servingType returns the type as it is served here. It waits up to activationWait for
-// the requested revision.
+// servingType returns how this node serves the type. It waits up to
+// activationWait for the requested revision.
 func (v *verifier) servingType(ctx context.Context) (*modules.Served, error) {
 	t := v.Types.ServedType(v.entityType)
 	if v.revision == 0 || t != nil && t.Revision == v.revision {

@@ -85,8 +85,8 @@ type address struct {
 	calls    int // calls in progress
 }
 
-// NewConnections allows most connections, of which one address may have mostOf
-// in addition to a reserve.
+// NewConnections allows most connections in total and mostOf connections from
+// one address. A small reserve is added to both.
 func NewConnections(most, mostOf int) *Connections {
 	return &Connections{most: most, mostOf: min(most, mostOf), mostCalls: max(callsEach*most, leastCalls), mostCallsOf: max(callsEach*min(most, mostOf), leastCalls/2), by: map[string]*address{}, open: map[*connection]struct{}{}}
 }

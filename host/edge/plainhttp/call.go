@@ -92,8 +92,8 @@ func (c *content) after(m proto.Message) (io.Reader, error) {
 	return io.MultiReader(bytes.NewReader(protowire.AppendVarint(head, uint64(len(data)))), bytes.NewReader(data)), nil
 }
 
-// whole reads the body. It stops one byte after the limit, because the limit of
-// the API call, which is not larger, then rejects the body.
+// whole reads the body, but at most one byte more than the limit. The limit of
+// the API call is not larger, so the call then rejects the body.
 func (c *content) whole() ([]byte, error) {
 	var data []byte
 	for body := io.LimitReader(c.r.Body, int64(c.h.opts.MaxBytes)+1); ; {

@@ -184,8 +184,8 @@ func (h *Handler) ask(w http.ResponseWriter, r *http.Request, procedure, content
 	return h.repeatedly(w, r, procedure, contentType, body, read, func(string) bool { return false })
 }
 
-// repeatedly is ask for a call that is retried if its entity is at a different
-// sequence than expected and again accepts that sequence.
+// repeatedly is like ask, but if the entity is at a different sequence than
+// expected, it retries the call as long as again accepts the actual sequence.
 func (h *Handler) repeatedly(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() (io.Reader, error), read func(body []byte) error, again func(actual string) bool) bool {
 	for {
 		got := newAnswer(w)

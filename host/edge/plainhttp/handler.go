@@ -52,8 +52,8 @@ type Handler struct {
 	description description
 }
 
-// Wrap converts requests under /e/, and for the description of these paths, to
-// calls of api, and passes all other requests to api unchanged.
+// Wrap converts requests under /e/, and requests for the OpenAPI document of
+// these paths, to calls of api. It passes all other requests to api unchanged.
 func Wrap(api http.Handler, opts Options) http.Handler {
 	if opts.KeepAlive == 0 {
 		opts.KeepAlive = 15 * time.Second

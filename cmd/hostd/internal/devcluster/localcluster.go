@@ -144,8 +144,7 @@ func clusterFlags(peers []string, own int, found bool) []string {
 			others = append(others, a)
 		}
 	}
-	// A user who stops nodes of such a cluster wants to see them lead again
-	// soon.
+	// A user who restarts a development node wants to see it lead again soon.
 	flags := []string{"--peer-listen", peers[own], "--seeds", strings.Join(others, ","), "--min-members", fmt.Sprint(len(peers)), "--leadership-cooldown", "1s"}
 	if found && own == 0 {
 		flags = append(flags, "--bootstrap")
