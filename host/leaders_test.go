@@ -10,7 +10,7 @@ import (
 )
 
 // When a node stops, requests in flight on it are forwarded to the new leaders.
-// So it must learn about leaders until they are answered.
+// So the node must learn about new leaders until those requests are answered.
 func TestStoppingNodeFollowsLeaders(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -286,9 +286,9 @@ func (m *membership) referral() string {
 	return ""
 }
 
-// confirmedIncarnation returns the newest incarnation of a node in the metadata,
-// or 0 if the node is unknown. That of a former member counts, because the node
-// may join again after a clock was corrected.
+// confirmedIncarnation returns the newest incarnation of a node in the
+// metadata, or 0 if the node is unknown. The incarnation of a former member
+// counts too, because the node may join again after a clock was corrected.
 func (m *membership) confirmedIncarnation(node sharding.NodeID) uint64 {
 	return m.metadata.View().LastStart(node)
 }

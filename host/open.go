@@ -25,8 +25,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// backlogBytes is the number of bytes proposed but not yet applied and stored
-// above which executors hold requests back. The raft loop rejects proposals at
+// backlogBytes limits the proposed bytes that are not yet applied and stored.
+// Above it, executors hold requests back. The raft loop rejects proposals at
 // twice as much.
 const backlogBytes = 32 << 20
 

@@ -228,8 +228,8 @@ func (c *Calls) Carry(ctx context.Context, e Entry) (end func(error), err error)
 }
 
 // Pass records a call that another node makes for a client, if every call is
-// audited. An empty verb is set to the one of the entry's method. The outcome
-// is in the other node's log. Pass on a nil Calls writes nothing.
+// audited. If the entry has no verb, Pass sets the verb of its method. The
+// outcome is in the other node's log. Pass on a nil Calls writes nothing.
 func (c *Calls) Pass(e Entry) {
 	if c == nil || !c.opts.All {
 		return

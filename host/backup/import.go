@@ -39,8 +39,8 @@ type chunks struct {
 	locate func(sharding.EntityID) sharding.ShardID
 	most   int
 	// opened means that shards are open already, because the import completed
-	// before. Settings and types belong to the cluster since then, so they are
-	// not imported again.
+	// before. From then on, settings and types belong to the cluster, so they
+	// are not imported again.
 	opened bool
 
 	ctx    context.Context

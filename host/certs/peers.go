@@ -116,9 +116,9 @@ func fitsNode(node, cluster string) func(*material) error {
 	}
 }
 
-// nodesOf verifies certificates of nodes. They must be valid for both sides of
-// a connection. Clients' certificates are not, even if the same authority has
-// issued them.
+// nodesOf verifies certificates of nodes, which must be valid for both sides of
+// a connection. It rejects clients' certificates, even if the same authority
+// has issued them.
 func nodesOf(cluster string) verifier {
 	return func(m *material, chain []*x509.Certificate, now time.Time) error {
 		if _, err := nodeOf(chain[0], cluster); err != nil {

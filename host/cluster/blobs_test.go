@@ -11,7 +11,7 @@ import (
 )
 
 // The memory of arriving modules is bounded by the bytes that have arrived, and
-// a module that ended gives its memory back.
+// is released when the transfer of a module ends.
 func TestArrivingModulesAreBounded(t *testing.T) {
 	var a arriving
 	for _, n := range []int{0, 1, firstBlobBytes - 1, firstBlobBytes, firstBlobBytes + 1, 5 << 20} {

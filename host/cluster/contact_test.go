@@ -85,8 +85,8 @@ func TestMetadataAgeCountsFromLastRead(t *testing.T) {
 	}
 }
 
-// A node reads the metadata by itself, about four times per MaxAge, and its age
-// shows if it cannot.
+// A node reads the metadata about four times per MaxAge even if nobody asks for
+// it. If it cannot, the age of its metadata grows.
 func TestIdleNodeRefreshesMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{index: 3}

@@ -32,8 +32,7 @@ type anyNode struct{}
 func (anyNode) Standing(sharding.NodeID, uint64) peer.Standing { return peer.StandingMember }
 func (anyNode) Confirm(context.Context) error                  { return nil }
 
-// unrecorded are the starts that a node has recorded if other nodes attested all
-// of them.
+// unrecorded evaluates starts like a node that has recorded none.
 type unrecorded struct{}
 
 func (unrecorded) RecordStart(s staledisk.Start, member uint64) (latest uint64, err error) {
@@ -234,8 +233,9 @@ func TestOldCopyOfLeftMemberStaysOutside(t *testing.T) {
 	}
 }
 
-// If only a node answers that does not know of the departure, an older copy
-// keeps asking, says so, and learns from the leader that its node has left.
+// If the only node that answers does not know of the departure, an older copy
+// keeps asking, reports that, and later learns from the leader that its node
+// has left.
 func TestOldCopyAsksUntilTheLeaderAnswers(t *testing.T) {
 	former := newFormerMember(t, true)
 	former.silent.Store(true)

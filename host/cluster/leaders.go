@@ -204,10 +204,10 @@ func (l *Leaders) StopReason(shard sharding.ShardID) sharding.StopReason {
 }
 
 // Quorum implements router.Leaders. If this node has a working replica, its
-// raft group decides. Otherwise enough of the voters' nodes for a majority must
-// be heard. If this node hears from the leader itself, that suffices, because
-// the leader answers for the quorum. A shard about which nothing is known here
-// may have a quorum.
+// raft group decides. Otherwise this node must hear from the nodes of a
+// majority of the voters. If this node hears from the leader itself, that
+// suffices, because the leader answers for the quorum. A shard about which
+// nothing is known here may have a quorum.
 func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 	at, stopped := l.at(shard), l.replicas.StopReason(shard)
 	if at.here && stopped == sharding.NotStopped {
@@ -262,9 +262,9 @@ func (l *Leaders) Missing(shard sharding.ShardID) sharding.Missing {
 	return out
 }
 
-// SetStalled sets whether the groups of this node make no progress. If so, it knows
-// nothing of the shards with a replica here, and the shards that it leads
-// stall.
+// SetStalled sets whether the groups of this node make no progress. While they
+// do, this node knows nothing about the shards with a replica here, and the
+// shards that it leads stall.
 func (l *Leaders) SetStalled(still bool) {
 	if l.stalled.Swap(still) != still {
 		l.announce()

@@ -347,8 +347,9 @@ func isExcluded(err error) bool {
 	return errors.Is(err, peer.ErrNotMember) || errors.Is(err, peer.ErrPutDown)
 }
 
-// excludedError converts such an error into the one that callers see: the metadata
-// shard has no leader that this node can ask, and nothing was done.
+// excludedError converts an error for which isExcluded is true into the error
+// that callers see: the metadata shard has no leader that this node can ask,
+// and nothing was done.
 func (m *Metadata) excludedError(err error) error {
 	if !isExcluded(err) {
 		return err

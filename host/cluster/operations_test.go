@@ -108,8 +108,8 @@ func TestOrdersAreBounded(t *testing.T) {
 	l.order(t, coordinator.Operation{Kind: coordinator.OperationResume, Node: "n2"})
 }
 
-// If the metadata rejects a command in step after step, that is logged and
-// steps become rarer.
+// If the metadata rejects a command in many consecutive steps, that is logged
+// and steps become rarer.
 func TestRepeatedRejectionsAreLogged(t *testing.T) {
 	l, _, log := coordinating(t)
 	for range refusedSteps - 1 {

@@ -112,8 +112,9 @@ func (m *Member) campaign(shards []sharding.ShardID) {
 }
 
 // removeForgotten removes the replicas that are not in any placement. The
-// coordinator forgets a replica only after its group has removed it. It returns
-// their number, including failed attempts.
+// coordinator forgets a replica only after its group has removed it.
+// removeForgotten returns the number of removed replicas, including failed
+// attempts.
 func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) (int, error) {
 	var remove []raftgroup.ReplicaRef
 	for shard, replica := range have {
@@ -145,8 +146,8 @@ func matchesPlacement(p meta.Placement, st *raftgroup.Status) bool {
 	return true
 }
 
-// converge makes the next step from the members of a group that this node leads
-// to the group's placement, and reports whether no step is left.
+// converge moves the membership of a group that this node leads one step
+// towards the group's placement, and reports whether no step is left.
 func (m *Member) converge(view *meta.View, st *raftgroup.Status) (settled bool) {
 	p, placed := view.Placement(st.Shard)
 	if !placed {

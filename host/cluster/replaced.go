@@ -20,8 +20,8 @@ const (
 
 // AwaitReplaced returns an ErrReplaced when another process has taken over this
 // node's name. It returns ctx's error if ctx ends first. A rejection by a
-// single node is only the trigger to investigate. It takes a new entry and the
-// known addresses each time.
+// single node is only the trigger to investigate. AwaitReplaced asks for the
+// entry and for the known addresses again in each round.
 func AwaitReplaced(ctx context.Context, in entrance, known *AddressBook) error {
 	every := time.NewTicker(askReplaced)
 	defer every.Stop()

@@ -59,9 +59,9 @@ type Identity struct {
 	// Known are addresses of other nodes, for a node that must join again.
 	Known   []string `json:"knownAddresses,omitempty"`
 	Cluster string   `json:"clusterId,omitempty"`
-	// Rejoin is the cluster to which a node belongs that discarded its data or
-	// its replica of the metadata. The node joins that cluster and does not
-	// bootstrap one.
+	// Rejoin is the cluster that the node must join again, because it discarded
+	// its data or its replica of the metadata. Such a node does not bootstrap a
+	// cluster.
 	Rejoin string `json:"rejoinClusterId,omitempty"`
 	// Sole are replicas that an operator made the only ones of their shards.
 	// The metadata must accept that before they serve.

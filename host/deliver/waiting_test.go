@@ -407,10 +407,10 @@ func TestMessagesBehindTheirChannelAreFound(t *testing.T) {
 	b.run(2*time.Minute, func() bool { return len(b.box) == 0 })
 }
 
-// TestLapsPause: a message before the tracked part of its channel makes it
-// necessary to repeat the lap. The next lap starts only after a pause, even if
-// the last slice of the outbox was full. Otherwise each step would read a slice
-// of the outbox.
+// TestLapsPause: if a lap leaves a message that lies before the tracked part of
+// its channel, the lap must be repeated. The repetition starts only after a
+// pause, even if the last slice of the outbox was full. Otherwise each step
+// would read a slice of the outbox.
 func TestLapsPause(t *testing.T) {
 	for _, rows := range []int{sliceRows - 1, sliceRows, 2 * sliceRows, 2*sliceRows + 1} {
 		b := newBench(t, Options{Channels: 8, MaxWait: time.Second})

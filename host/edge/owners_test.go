@@ -117,7 +117,7 @@ func errorInfo(err error) (*errdetails.ErrorInfo, bool) {
 }
 
 // A caller that may deploy only one of a module's types cannot activate the
-// module for any, regardless of who owns the type.
+// module for any type, regardless of who owns it.
 func TestActivationNeedsAllTypes(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "ann")
 	g.begin(t)

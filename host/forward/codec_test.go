@@ -306,8 +306,8 @@ func TestTraceContextsNeedClusterVersion(t *testing.T) {
 	}
 }
 
-// TestLongNamesOfMessagesAreMalformed: records have one byte for the length of
-// a token and of the commands that handle the outcome.
+// TestLongNamesOfMessagesAreMalformed: a record stores the lengths of the token
+// and of the outcome's commands in one byte each.
 func TestLongNamesOfMessagesAreMalformed(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	for name, d := range map[string]request.Delivery{

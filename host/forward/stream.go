@@ -163,7 +163,7 @@ func (l *link) receive(conn *bidi) error {
 }
 
 // envelopes writes each message in one piece. Otherwise the prefix and the
-// bytes would leave in a frame each.
+// bytes would be sent in separate frames.
 type envelopes struct{ http *http.Client }
 
 // Do implements connect.HTTPClient.

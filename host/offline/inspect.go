@@ -54,7 +54,8 @@ type replicaRemains struct {
 }
 
 // metadataRemains is the metadata as of the last entry in the log. The entry
-// may be uncommitted, because no majority is left that could say.
+// may be uncommitted, because no majority is left that could show whether it
+// was committed.
 type metadataRemains struct {
 	Index uint64        `json:"index"`
 	Term  sharding.Term `json:"term"`

@@ -79,9 +79,10 @@ const (
 )
 
 // StateAt returns the state of an entity at a sequence, computed by the module
-// of the event there. If at is nil, it returns the newest state, computed by
-// the module that serves the type. If the module fails, the error is a
-// *request.GuestFaultError. who identifies the caller: callers take turns.
+// that decided the event at that sequence. If at is nil, it returns the newest
+// state, computed by the module that serves the type. If the module fails, the
+// error is a *request.GuestFaultError. who identifies the caller: callers take
+// turns.
 func (r *Replays) StateAt(ctx context.Context, who string, id sharding.EntityID, at *journal.Sequence) (ReplayedState, error) {
 	leave, err := r.states.Enter(ctx, who)
 	if err != nil {

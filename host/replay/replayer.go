@@ -164,9 +164,9 @@ func (f *replayer) migrate(id sharding.EntityID, at journal.Sequence, from given
 }
 
 // begin creates the state that events are applied to and returns its sequence.
-// Like an executor, it uses the newest acceptable snapshot before the sequence
-// below that the guest accepts, or else the initial state. If below is 0, any
-// snapshot will do.
+// Like an executor, it uses the newest usable snapshot that was made before the
+// sequence below and that the guest accepts, or else the initial state. If
+// below is 0, any snapshot will do.
 func (f *replayer) begin(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, id sharding.EntityID, below journal.Sequence) (journal.Sequence, error) {
 	for refused := false; ; refused = true {
 		use := f.use

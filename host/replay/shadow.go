@@ -261,8 +261,8 @@ func (s *shadower) awaitEvents(ctx context.Context, id sharding.EntityID, at jou
 	}
 }
 
-// state computes the state on which a command was decided, with the shadow
-// module, as an executor does.
+// state lets the shadow module compute the state that the command was decided
+// on, in the way an executor does.
 func (s *shadower) state(ctx context.Context, c *trial.Command, at journal.Sequence) error {
 	shard := s.executors.ShardOf(c.Entity)
 	if at == 0 {

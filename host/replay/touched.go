@@ -34,12 +34,12 @@ const (
 // errPlenty ends the reading of a shard's order early.
 var errPlenty = errors.New("read enough of the event order")
 
-// Touched replays, with the module of q, the entities of one shard whose newest
-// event was written by none of the modules q.ExcludeWrittenBy, that is, the
-// entities written by other modules since one of these last served. It reports
-// the entities on which the module fails, and those with events of types that
-// its manifest does not list. If ctx ends early, the result contains what was
-// found so far and is not complete.
+// Touched checks the entities of one shard that other modules have written
+// since one of the modules q.ExcludeWrittenBy last served: none of these has
+// written their newest event. It replays each entity with the module of q, and
+// reports the entities on which the module fails, and those with events of
+// types that its manifest does not list. If ctx ends early, the result contains
+// what was found so far and is not complete.
 func (r *Replays) Touched(ctx context.Context, q modules.CompatibilityQuery) (out modules.Compatibility, err error) {
 	select {
 	case r.touching <- struct{}{}:

@@ -152,8 +152,9 @@ type truncated struct {
 	looked   bool      // at least one entity was compared
 }
 
-// openBoth loads the tried module and the module that serves the entities now. If
-// the query covers the part of a rollout, that is the newer module.
+// openBoth loads the tried module and the module that serves the entities now.
+// If the query covers the part of a rollout, the serving module is the newer
+// one.
 func (t *truncated) openBoth(ctx context.Context) error {
 	if err := t.open(ctx, t.q.Digest); err != nil {
 		return err
@@ -179,8 +180,8 @@ func (t *truncated) openBoth(ctx context.Context) error {
 }
 
 // loadsOf returns which snapshots the tried module is to load as its own: those
-// of all previous modules if q.Snapshots is set, and those it loads already if
-// it serves entities of the type.
+// of all previous modules if q.IncludeSnapshots is set, and those it loads
+// already if it serves entities of the type.
 func (t *truncated) loadsOf(serves *modules.Served) journal.SnapshotUse {
 	own := []journal.Digest{t.q.Digest}
 	if t.q.IncludeSnapshots {
@@ -230,9 +231,9 @@ func (t *truncated) base(ctx context.Context, id sharding.EntityID) (head eventl
 	return head, base, true, err
 }
 
-// present ends the scan at an entity for which the module would have to load a
-// snapshot of another module because the events before it are gone, or at an
-// open run.
+// present ends the scan when it finds an open run, or an entity for which the
+// module would have to load a snapshot of another module because the events
+// before it are gone.
 func (t *truncated) present(ctx context.Context, id sharding.EntityID, out *modules.Compatibility) error {
 	if t.kind == manifest.Workflow {
 		open, err := t.isOpen(ctx, id)

@@ -25,8 +25,8 @@ const (
 	// keptUpcasters is how many idle instances are kept.
 	keptUpcasters = maxUpcasting
 	// fuelOfEvent is the amount of fuel that the pace counts as one more
-	// replayed event. A guest uses piece times as much in a few milliseconds.
-	// mostOfEvent bounds the count for one upcast.
+	// replayed event. So the pace is checked after a few milliseconds of
+	// upcasting. mostOfEvent bounds the count for one upcast.
 	fuelOfEvent = 20_000
 	mostOfEvent = 10 * piece
 	// keptUpcasts bounds the cached descriptions of types and modules.

@@ -69,8 +69,8 @@ type walk struct {
 
 // read passes the committed events after from, up to end, to the stateBuilder.
 // If the first of them were truncated, it continues with the first life that
-// begins after the truncation, because all events of that are there. If there
-// is none, the error is errTruncated.
+// begins after the truncation, because all events of that life are retained. If
+// there is none, the error is errTruncated.
 func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, from, end journal.Sequence) error {
 	if w.at = from; from >= end {
 		return nil

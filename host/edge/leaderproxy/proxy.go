@@ -80,8 +80,8 @@ func (p *Proxy) Alone() bool { return p.nodes == nil }
 // Quorum is false if no leader of the shard can be reached from this node.
 func (p *Proxy) Quorum(shard sharding.ShardID) bool { return p.nodes == nil || p.nodes.Quorum(shard) }
 
-// services are the services whose calls are forwarded. Of the module service,
-// only Verify and CheckCompatibility are.
+// services are the services whose calls are forwarded. Only Verify and
+// CheckCompatibility of the module service are forwarded.
 var services = []string{entityv1connect.EntityServiceName, workflowv1connect.WorkflowServiceName, clusterv1connect.ClusterServiceName}
 
 // Handler serves forwarded calls with the handlers of the entity, workflow and

@@ -22,7 +22,7 @@ type Shortage struct {
 	// Halted is the number of those shards that have no majority of their
 	// voters, so that they serve nothing.
 	Lacking, Halted int
-	// Survives is how many further nodes, any of them, may fail before some
+	// Survives is how many more nodes may fail, whichever they are, before some
 	// shard loses its majority; negative if a shard has none now. Weakest is
 	// the number of shards that survive no more than that. Both are 0 if no
 	// shard is placed.

@@ -16,7 +16,7 @@ type Add struct {
 }
 
 // Counter is the counter of the examples, with a command to leave memory.
-// Otherwise it stays in memory for the whole measurement.
+// Without that command it stays in memory for the whole measurement.
 func Counter() *hostd.Type[Total] {
 	t := hostd.Entity[Total]("bench-counter", hostd.JSON, hostd.PassivateAfter(3600*1000*hostd.Millisecond))
 	hostd.Event(t, "added", func(s *Total, e Add) { s.Total += e.Amount })
