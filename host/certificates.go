@@ -73,11 +73,11 @@ func (n *Node) openCertificates() (err error) {
 func (n *Node) Reload() (any bool) {
 	if n.certs != nil {
 		any = true
-		_ = n.certs.Reload() // it has logged the error
+		_ = n.certs.Reload() // Reload has logged the error
 	}
 	if n.peerCerts != nil {
 		any = true
-		_ = n.peerCerts.Reload() // it has logged the error
+		_ = n.peerCerts.Reload() // Reload has logged the error
 	}
 	if n.joined.Load() && n.cfg.ModuleTrustFile != "" {
 		any = true

@@ -36,7 +36,7 @@ type commandDoc struct {
 type flagDoc struct {
 	Name      string
 	Shorthand string `json:",omitempty"`
-	Value     string // its type
+	Value     string // type of the flag's value
 	Default   string
 	Usage     string
 }

@@ -23,7 +23,7 @@ const (
 // heapRest decides when to collect, based on the number of allocated bytes.
 type heapRest struct {
 	allocated uint64
-	busy      bool // since the last collection
+	busy      bool // the node was busy since the last collection
 	quiet     int  // number of quiet periods
 }
 

@@ -80,7 +80,7 @@ func newNodeLeave(std cli.Stdio) *cobra.Command {
 	c := longOrder(std, "leave NODE", "Remove a node from the cluster and move its replicas to other nodes", func(ctx context.Context, s *cli.Session, node string) (string, error) {
 		err := s.Leave(ctx, node)
 		if client.IsNotFound(err) && asked {
-			err = nil // it has left; before cluster version 3 the cluster forgets members that left
+			err = nil // the node has left; before cluster version 3 the cluster forgets members that left
 		}
 		asked = true
 		return fmt.Sprintf("%s has left the cluster and can be shut down", node), err

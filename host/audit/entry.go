@@ -36,7 +36,7 @@ type Principal struct {
 // strings are truncated to maxText bytes, Target to maxTarget.
 type Entry struct {
 	Stage     string    `json:"stage"`
-	Call      string    `json:"call,omitempty"` // the same in both lines of a call
+	Call      string    `json:"call,omitempty"` // identical in both lines of a call
 	Principal Principal `json:"principal"`
 	Via       string    `json:"via,omitempty"`     // node:NAME of the node that forwarded the call and named the principal
 	Address   string    `json:"address"`           // address of the caller, host:port

@@ -36,7 +36,7 @@ func (a *Authenticator) identifyCertificate(c *x509.Certificate) (*Principal, *f
 	switch {
 	case a.opts.NodeCert != nil && a.opts.NodeCert(c):
 		return nil, failNodeCert
-	case !a.opts.Now().Before(c.NotAfter): // it was valid during the handshake
+	case !a.opts.Now().Before(c.NotAfter): // the certificate was valid during the handshake
 		return nil, failCertExpired
 	}
 	var names []string

@@ -7,7 +7,7 @@ import (
 
 // Limits of failures.
 const (
-	maxFailures  = 10 // per address and second
+	maxFailures  = 10 // rejected requests per address and second
 	maxAddresses = 4096
 )
 

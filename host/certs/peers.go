@@ -74,7 +74,7 @@ type Peers struct {
 	opts     PeerOptions
 	accepted *prometheus.CounterVec
 	lastIn   atomic.Int64 // Unix time in ns of the last logged error in Accept
-	lastOut  atomic.Int64 // the same for Dial
+	lastOut  atomic.Int64 // Unix time in ns of the last logged error in Dial
 
 	mu    sync.Mutex
 	plain map[string]time.Time // addresses of nodes without TLS, with the time until which they are dialed plain

@@ -233,7 +233,7 @@ func (r *Reloader) Run(ctx context.Context) {
 		case <-poll.C:
 		}
 		watch.Renew()
-		_ = r.Reload() // it has logged the error
+		_ = r.Reload() // Reload has logged the error
 	}
 }
 

@@ -75,8 +75,8 @@ type ShardState struct {
 type NodeState struct {
 	Reachable bool
 	Replicas  uint32
-	Draining  bool // it transfers all its leaderships
-	Full      bool // its disk has no room for more data
+	Draining  bool // the node transfers all its leaderships
+	Full      bool // the node's disk has no room for more data
 	// Skew is how far its clock is ahead of the median of the nodes that it
 	// hears from.
 	Skew time.Duration
@@ -90,7 +90,7 @@ type NodeState struct {
 
 // Impairment describes a node that is slow or unstable.
 type Impairment struct {
-	Slow     bool          // its leaderships were moved away because it was slow
+	Slow     bool          // the node's leaderships were moved away because it was slow
 	Until    time.Time     // end of the penalty; zero while the node is slow
 	Cooldown time.Duration // how long it must be stable before the penalty ends
 	// Damages counts its replicas that were damaged again after they had been

@@ -14,7 +14,7 @@ const MaxAge = time.Minute
 // MaxAge has passed.
 const (
 	refreshEvery = 15 * time.Second
-	refreshAgain = time.Second // after a failed read
+	refreshAgain = time.Second // pause after a failed read
 	refreshTime  = 10 * time.Second
 )
 

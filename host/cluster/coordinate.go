@@ -77,7 +77,7 @@ type leading struct {
 	news  bool
 
 	refused       int       // consecutive steps in which the metadata rejected a command
-	refusedLogged time.Time // when that was logged
+	refusedLogged time.Time // when the rejection was logged
 }
 
 // transferRequest requests a leadership transfer. It expires after requestTime,

@@ -402,7 +402,7 @@ func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 	for i := range statuses {
 		if st := &statuses[i]; st.Shard == sharding.MetaShard {
 			if st.Replica == joined.Replica {
-				return false // it is still a member, and only the leader is missing
+				return false // this node is still a member, and only the leader is missing
 			}
 			old = append(old, raftgroup.ReplicaRef{Shard: st.Shard, Replica: st.Replica})
 		}

@@ -75,7 +75,7 @@ func TestAcceptedOrdersThatEndAreLogged(t *testing.T) {
 
 	l, metadata, log = coordinating(t)
 	l.order(t, move)
-	l.order(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n1"}) // it is in the metadata
+	l.order(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n1"}) // this order is in the metadata
 	metadata.LeaderChanged(2, 2, false)
 	l.step(t.Context())
 	l.step(t.Context())

@@ -126,7 +126,7 @@ func (m *Member) reportOnce(ctx context.Context) {
 		return
 	}
 	last, asked := m.sent, time.Now().UnixNano()
-	m.sent.to = "" // until this report is answered
+	m.sent.to = "" // the next report must be whole, unless this one is answered
 	same := last.to == leader && last.clusterView != 0 && o.equals(last.observed)
 	var r *peerv1.ReportResponse
 	if leader == m.opts.Node {

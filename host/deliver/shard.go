@@ -146,7 +146,7 @@ func (c *core) readNew(s *shard) error {
 		behind := f.leftBehind()
 		f.last = m.ID
 		switch {
-		case f.deferred: // its messages are read after the first one of the channel has arrived
+		case f.deferred: // the channel's messages are read after its first message has arrived
 		case !behind && f.takes(c, s):
 			c.takeMessage(s, f, m, &s.inMemory)
 		default:
@@ -227,7 +227,7 @@ func (c *core) catchUp(s *shard) error {
 		case err != nil:
 		case ended:
 			f.after = f.last
-			s.look(f) // it may have no more messages
+			s.look(f) // the channel may have no more messages
 		case f.after.Less(at):
 			f.after = at
 			s.look(f)

@@ -337,7 +337,7 @@ func (c *core) lap(s *shard) {
 		f = s.begin(m, w.missed.has(w.laps, of))
 		f.last = s.cursor
 		f.noteFirst(m)
-		c.deferEmptyChannel(s, f) // it is due at once
+		c.deferEmptyChannel(s, f) // the channel is due at once
 		return nil
 	})
 	over := err == nil && ended

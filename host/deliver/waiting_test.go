@@ -343,7 +343,7 @@ func TestUntrackedChannelsAreGivenUpInOrder(t *testing.T) {
 // that cannot be the first of their channel: when the destinations are back,
 // some message arrives within a few back-offs.
 func TestSmallTableKeepsDraining(t *testing.T) {
-	const most = 5 * time.Second // without an arrival
+	const most = 5 * time.Second // maximum time without an arrival
 	b := newBench(t, Options{Channels: 3, ChannelWindow: 1, MaxWait: time.Second, FaultWait: 100 * time.Millisecond, Attempts: 3})
 	healthy := false
 	b.fails = func(*request.Request) error {

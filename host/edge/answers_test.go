@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
-	_ "github.com/hostd/hostd/api/gen/hostd/peer/v1" // its procedures are here too
+	_ "github.com/hostd/hostd/api/gen/hostd/peer/v1" // registers the peer procedures, which the test also checks
 	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"

@@ -40,7 +40,7 @@ func TestListingsComeInPages(t *testing.T) {
 	for _, listing := range []struct {
 		name   string
 		sizes  []uint32
-		pages  int // without a requested size
+		pages  int // number of pages without a requested size
 		ask    func(size uint32, token string) (answer, error)
 		listed func(answer) []string
 	}{

@@ -202,7 +202,7 @@ func TestStalledPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // it never accepts, but the kernel does
+	defer l.Close() // the listener never accepts, but the kernel does
 	n := newNetwork(t)
 	n.sites["n2"] = l.Addr().String()
 	c := newTestClient(t, n, func(o *Options) { o.StreamRequests, o.OpenTimeout = 100, time.Minute })

@@ -27,7 +27,7 @@ type link struct {
 	wake   chan struct{} // one slot: there is something to send
 
 	mu          sync.Mutex
-	queue       []*request.Request // not sent
+	queue       []*request.Request // requests that are not sent yet
 	slots       []slot             // sent but not answered, indexed by the low half of the correlation
 	free        []uint32
 	count       int // requests in queue and slots

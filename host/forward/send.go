@@ -68,7 +68,7 @@ func parseSend(b []byte, names *names) (*request.Delivery, error) {
 	err := fields(b, func(tag, n uint64, b []byte) error {
 		switch tag {
 		case tagSendToken, tagSendReply, tagSendReject:
-			if len(b) > math.MaxUint8 { // a record has one byte for their length
+			if len(b) > math.MaxUint8 { // a record stores the length of a token or a command name in one byte
 				return errMalformed
 			}
 		}

@@ -120,7 +120,7 @@ func (s *shadower) one(ctx context.Context, c *trial.Command) {
 	default:
 		c.For.Add(e, uint64(c.Fuel), uint64(fuel))
 	}
-	_ = s.pace.spend(ctx, int(s.replayed)+entityCosts) // it fails only if ctx ends, and then run ends too
+	_ = s.pace.spend(ctx, int(s.replayed)+entityCosts) // spend fails only if ctx ends, and then run ends too
 }
 
 // open loads the module of a command's watch. If that fails, it returns false

@@ -266,7 +266,7 @@ func (t *touched) check(ctx context.Context, id sharding.EntityID, out *modules.
 		return ctx.Err() // an interrupted guest proves nothing
 	}
 	if !ours {
-		return nil // it failed on events that modules in before have written
+		return nil // the module failed on events that modules in before have written
 	}
 	out.Entities++
 	if out.FaultyEntities++; len(out.Faults) < modules.MaxReplayFaults {

@@ -273,7 +273,7 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 			out.SnapshotDigests = append(out.SnapshotDigests, base.Module)
 		}
 	case head.Cut == nil:
-		return nil // it is replayed from its first event
+		return nil // the entity is replayed from its first event
 	}
 	was, known := t.compared[hash]
 	differed := was.differs

@@ -186,7 +186,7 @@ type Result struct {
 	// Fuel is the fuel that the guest call used; 0 for a stored reply.
 	Fuel uint64
 	Info *Info
-	Node sharding.NodeID // that ran the request; empty for this node
+	Node sharding.NodeID // node that ran the request; empty for this node
 	Err  error
 }
 

@@ -184,7 +184,7 @@ func (w *model) breakLink(node int, silent bool) {
 		for _, c := range w.wire[node] {
 			c.refused = true // rejected if it arrives later
 			if c.link != w.links[node] {
-				continue // given up before
+				continue // the requests were given up earlier
 			}
 			out = append(out, op{copyOf: c, result: request.Result{Err: request.ErrMayStillApply}})
 		}

@@ -120,7 +120,7 @@ const (
 	modelNodes    = 3
 	modelShards   = 2
 	modelStreams  = 3
-	modelEntities = 2 // per shard
+	modelEntities = 2 // entities per shard
 )
 
 func nodeName(i int) sharding.NodeID { return sharding.NodeID(fmt.Sprint("n", i)) }

@@ -203,7 +203,7 @@ func (f *shardRoute) recordOutcome(q *request.Request) {
 		return
 	}
 	if !byLeader(err) {
-		f.state = waiting // it may have failed before it reached the node
+		f.state = waiting // the request may have failed before it reached the node
 		return
 	}
 	if f.to != f.known.to {

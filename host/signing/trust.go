@@ -19,7 +19,7 @@ type Mode string
 const (
 	Off     Mode = "off"     // signatures are stored but not checked
 	Warn    Mode = "warn"    // modules with untrusted signatures are logged
-	Require Mode = "require" // they are neither accepted nor served
+	Require Mode = "require" // modules with untrusted signatures are neither accepted nor served
 )
 
 // Options configure a Trust.

@@ -241,7 +241,7 @@ func TestHungCollectorBlocksNothing(t *testing.T) {
 		t.Errorf("logged: %s", text)
 	}
 	_, span := p.Tracer().Start(t.Context(), "late")
-	span.End() // after the node has stopped
+	span.End() // ends after the node has stopped
 }
 
 // lines collects the log. Only the goroutine of the queue writes it, and that

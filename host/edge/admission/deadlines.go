@@ -44,7 +44,7 @@ func (d Deadlines) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		switch p := procedure.At(req.Spec().Procedure); {
 		case p == nil:
 		case p.HandChecked:
-			return next(ctx, req) // these limit their wait without a context, which is cheaper
+			return next(ctx, req) // these procedures limit their wait without a context, which is cheaper
 		case p.Slow:
 			until = now.Add(max(d.Longest, compileDeadline))
 			if given, ok := ctx.Deadline(); ok && given.Before(until) {

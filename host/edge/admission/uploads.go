@@ -62,7 +62,7 @@ func (u *Uploads) enter(ctx context.Context, from string) (leave func(), err err
 	}
 	u.mu.Unlock()
 	if at < 0 {
-		leave() // its turn began at the same moment
+		leave() // the upload's turn began when ctx ended
 	}
 	return nil, fmt.Errorf("%w: other uploads were running for the whole time", request.ErrOverloaded)
 }

@@ -30,12 +30,12 @@ type cloudEvent struct {
 	Subject         string          `json:"subject"`
 	Time            string          `json:"time"`
 	DataContentType string          `json:"datacontenttype,omitempty"`
-	Data            json.RawMessage `json:"data,omitempty"`        // if the type's encoding is JSON
-	DataBase64      []byte          `json:"data_base64,omitempty"` // otherwise
+	Data            json.RawMessage `json:"data,omitempty"`        // the payload, if the type's encoding is JSON
+	DataBase64      []byte          `json:"data_base64,omitempty"` // the payload, if the type's encoding is not JSON
 
 	// Documented extensions of CloudEvents: Sequence, Partitioning and
 	// Authentication Context.
-	Sequence     string `json:"sequence"` // compares as text like the number
+	Sequence     string `json:"sequence"` // text that sorts like the number
 	PartitionKey string `json:"partitionkey"`
 	AuthType     string `json:"authtype,omitempty"`
 	AuthID       string `json:"authid,omitempty"`
@@ -164,9 +164,9 @@ type batchWriter struct {
 	json   bool
 	events []byte // the array without its end; empty if there are no events
 	count  int
-	cursor string // of the last event
+	cursor string // cursor of the last event
 	ended  bool
-	failed *wireError // the error of the end
+	failed *wireError // the error with which the stream ended
 	err    error      // ends the call
 }
 

@@ -33,8 +33,8 @@ type event struct {
 	Sequence     uint64              `json:"sequence,string"`
 	Type         string              `json:"type"`
 	StoredType   string              `json:"storedType,omitempty"` // the type before upcasting
-	JSON         json.RawMessage     `json:"json,omitempty"`       // if the type's encoding is JSON
-	Data         []byte              `json:"data,omitempty"`       // otherwise
+	JSON         json.RawMessage     `json:"json,omitempty"`       // the payload, if the type's encoding is JSON
+	Data         []byte              `json:"data,omitempty"`       // the payload, if the type's encoding is not JSON
 	CommandID    string              `json:"commandId"`
 	RecordedAt   string              `json:"recordedAt"`
 	Tags         []string            `json:"tags,omitempty"`
@@ -67,8 +67,8 @@ const (
 	cloudBatch                 // a list of CloudEvents
 )
 
-// acceptedEvents returns the form of events that the request accepts. Of a batch
-// and a stream it returns the first.
+// acceptedEvents returns the form of events that the request accepts. If the
+// request accepts both a batch and a stream, it returns the first of them.
 func acceptedEvents(h http.Header) eventsResponse {
 	out := noEvents
 	for kind := range strings.SplitSeq(strings.Join(h.Values("Accept"), ","), ",") {
@@ -170,10 +170,10 @@ func (h *Handler) subscription(r *http.Request, entityType string, form *eventsR
 }
 
 // batch sends a list of events, which ends at the newest event or when it is
-// full. An error after some events is left to the next request.
+// full. If an error occurs after some events, the next request reports it.
 func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader, b *batchWriter) {
 	if h.opts.Budget != nil {
-		const charge = 2 * batchBytes // for the events and the last of them
+		const charge = 2 * batchBytes // bytes charged for the events and for the last of them
 		if err := h.opts.Budget.Take(charge); err != nil {
 			later(w, 1)
 			fail(w, http.StatusTooManyRequests, problem{Code: "resource_exhausted", Message: err.Error()})
@@ -321,11 +321,11 @@ type eventWriter struct {
 	mu      sync.Mutex
 	status  int
 	began   bool // the response headers were sent
-	wrote   bool // since the last tick of keepAlive
+	wrote   bool // something was written since the last tick of keepAlive
 	ended   bool
 	json    bool
 	frames  frames
-	body    bytes.Buffer // of an error
+	body    bytes.Buffer // body of an error response
 	trouble error        // the error that made the connection unusable
 }
 

@@ -29,7 +29,7 @@ func TestCPUOfRunningNodesIsReadFromMetrics(t *testing.T) {
 		{[]string{tells.URL}, 1, 1500 * time.Millisecond},
 		{[]string{tells.URL, tells.URL}, 2, 3 * time.Second},
 		{[]string{tells.URL, refuses.URL}, 2, unknownTime},
-		{[]string{tells.URL}, 3, unknownTime}, // the others aren't asked
+		{[]string{tells.URL}, 3, unknownTime}, // only one of three nodes reports its metrics
 		{nil, 0, unknownTime},
 	} {
 		b := &benchRun{report: NewReport("test", 0), asker: http.DefaultClient, metricsOf: c.of}

@@ -42,7 +42,7 @@ type IdleNode struct {
 	Node           string  `json:"node"`
 	CPUPercent     float64 `json:"cpuPercent"` // percentage of one CPU
 	AnonymousBytes uint64  `json:"anonymousBytes"`
-	LoadedBytes    uint64  `json:"loadedAnonymousBytes"` // after the other workloads
+	LoadedBytes    uint64  `json:"loadedAnonymousBytes"` // memory after the other workloads
 }
 
 // Line is the result of one workload.
@@ -75,8 +75,8 @@ type Line struct {
 // nodeLine is the cost of a workload on one node.
 type nodeLine struct {
 	Node     string  `json:"node"`
-	CPUUs    float64 `json:"cpuUs"`    // per operation
-	Switches float64 `json:"switches"` // per operation
+	CPUUs    float64 `json:"cpuUs"`    // processor time per operation
+	Switches float64 `json:"switches"` // waits per operation
 	// AnonymousBytes is the memory at the end of the workload.
 	AnonymousBytes uint64 `json:"anonymousBytes"`
 }

@@ -163,7 +163,7 @@ func (b *benchRun) run(ctx context.Context, workload string) error {
 		return err
 	}
 	var cost Cost
-	if workload != workActivation { // it ends with other processes than it began with
+	if workload != workActivation { // that workload restarts its processes
 		cost = b.spent(ctx, workload).since(before)
 	}
 	replication := b.report.Replication

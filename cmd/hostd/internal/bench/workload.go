@@ -27,7 +27,7 @@ type Load struct {
 	Fresh       bool          // for streams: each command goes to a new entity
 	KeyPrefix   string        // distinguishes the entities of a run from those of other runs
 	Concurrency int           // callers, or outstanding commands of the stream
-	WarmUp      time.Duration // before measuring
+	WarmUp      time.Duration // time before the measurement
 	Duration    time.Duration // length of the measurement
 }
 

@@ -32,7 +32,7 @@ type entity struct {
 	guest    *guest.Instance
 	other    *guest.Instance
 	random   *rand.Rand // chooses the sizes of batches
-	history  []stored   // since the last tombstone
+	history  []stored   // events since the last tombstone
 	state    []byte     // the state of an entity of a durable-state type
 	version  uint64     // version of that state; 0 means the module's own
 	sequence uint64

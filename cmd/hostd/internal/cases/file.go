@@ -96,7 +96,7 @@ type timer struct {
 	cancel   bool
 	command  string
 	payload  *yaml.Node
-	in       time.Duration // after the call
+	in       time.Duration // time after the call
 	hasIn    bool
 	schedule string
 }

@@ -152,7 +152,7 @@ func TestReadIsRetriedOnNextNode(t *testing.T) {
 		says  int
 	}{
 		{[]string{ended(0), ended(1), answers}, connect.CodeNotFound, [3]int64{1, 1, 1}, 2},
-		{[]string{answers, ended(0)}, connect.CodeNotFound, [3]int64{0, 0, 1}, 0}, // it has answered
+		{[]string{answers, ended(0)}, connect.CodeNotFound, [3]int64{0, 0, 1}, 0}, // the first node has answered, so no other is asked
 		{[]string{ended(0), ended(1)}, connect.CodeUnknown, [3]int64{1, 1, 0}, 1},
 		{[]string{ended(0)}, connect.CodeUnknown, [3]int64{1, 0, 0}, 0},
 	} {

@@ -61,7 +61,7 @@ type forkView struct {
 	Events  []forkEvent `json:"events,omitempty"`
 	Reply   cli.Payload `json:"reply"`
 	Reject  *rejection  `json:"rejection,omitempty"`
-	Sends   []forkSend  `json:"sends,omitempty"` // not really sent
+	Sends   []forkSend  `json:"sends,omitempty"` // messages that a node would send; nothing is sent here
 	Timers  []forkTimer `json:"timers,omitempty"`
 	Deletes bool        `json:"deletes,omitempty"`
 

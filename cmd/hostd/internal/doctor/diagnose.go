@@ -162,7 +162,7 @@ func (d *diagnosis) shards() {
 			}
 		}
 		switch {
-		case voters == 0: // it is not placed yet
+		case voters == 0: // the shard is not placed yet
 		case len(s.GetVoters()) <= voters/2:
 			lost = append(lost, name)
 			for _, node := range s.GetLostVoters() {

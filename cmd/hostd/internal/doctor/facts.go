@@ -54,7 +54,7 @@ type Gap struct {
 // nodeFacts are the answers of a node about itself.
 type nodeFacts struct {
 	ID, Address string
-	Err         error // it was not reached, or is not trusted
+	Err         error // why the node was not reached or is not trusted
 	NotReady    string
 	// CertUntil is the end of its server certificate or of an authority above
 	// it, whichever is first; zero without TLS.

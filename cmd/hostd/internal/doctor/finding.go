@@ -14,7 +14,7 @@ type Severity string
 // Severities, the worst first.
 const (
 	Critical Severity = "critical" // something does not work, or data is at risk
-	Warning  Severity = "warning"  // it will stop working, or a fault would be critical
+	Warning  Severity = "warning"  // something will stop working, or one more fault would be critical
 	Note     Severity = "note"     // unusual, and possibly intended
 )
 

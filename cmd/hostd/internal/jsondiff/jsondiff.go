@@ -152,7 +152,7 @@ func differ(path string, was any, in bool, is any, now bool, out *[]Change) {
 func raw(v any) json.RawMessage {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return nil // it came from JSON text
+		return nil // cannot happen, because the value came from JSON text
 	}
 	return text
 }

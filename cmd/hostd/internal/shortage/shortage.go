@@ -58,7 +58,7 @@ func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*cluster
 		// Voters with a lost disk count for majorities.
 		voters := len(s.GetVoters()) + len(s.GetLostVoters())
 		if voters == 0 {
-			continue // it is not placed yet
+			continue // the shard is not placed yet
 		}
 		there := 0
 		for _, node := range s.GetVoters() {

@@ -24,7 +24,7 @@ type Notifier struct {
 func New(getenv func(string) string) Notifier {
 	n := Notifier{socket: getenv("NOTIFY_SOCKET")}
 	if pid := getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
-		return n // it is for a different process
+		return n // the variables are for a different process
 	}
 	if usec, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64); err == nil && usec > 0 && n.socket != "" {
 		n.watchdog = time.Duration(usec) * time.Microsecond

@@ -82,7 +82,7 @@ func find(ctx context.Context, candidates []string) (string, error) {
 		found = true
 		sysroot, err := exec.CommandContext(ctx, path, "--print", "sysroot").Output()
 		if err != nil {
-			continue // it does not run
+			continue // this compiler does not run
 		}
 		library := filepath.Join(strings.TrimSpace(string(sysroot)), "lib", "rustlib", target, "lib")
 		if _, err := os.Stat(library); err == nil {
