@@ -2,8 +2,22 @@ import * as frames from "./frames.js";
 
 // The kind of call that runs: loading has a constant clock, event functions
 // have none.
-type Phase = "load" | "evolve" | "query" | "handle";
+type Phase = "load" | "evolve" | "query" | "handle" | "flow";
 let phase: Phase = "load";
+
+/** The clock and the random numbers of the function of a workflow. */
+export interface FlowClock {
+  milliseconds(): number;
+  random(): number;
+}
+
+let flow: FlowClock;
+
+/** Gives the scripts of a run its own clock and random numbers. */
+export function enterFlow(of: FlowClock): Phase {
+  flow = of;
+  return enter("flow");
+}
 
 /** Sets the kind of call, and returns the previous one. */
 export function enter(next: Phase): Phase {
@@ -17,6 +31,7 @@ export function now(): number {
   if (phase === "evolve") {
     throw new Error("there is no clock while a state evolves: an event must do the same each time it is read, so put the time into it");
   }
+  if (phase === "flow") return flow.milliseconds();
   if (phase === "load") return 0;
   const at = frames.input.now;
   return Math.floor((frames.uint32(at, 4) * 2 ** 32 + frames.uint32(at, 0)) / 1e6);
@@ -55,6 +70,7 @@ export function random(): number {
   if (phase === "evolve") {
     throw new Error("there are no random numbers while a state evolves: an event must do the same each time it is read, so put the number into it");
   }
+  if (phase === "flow") return flow.random();
   if (phase === "query") throw new Error("a query has no random numbers: it may be asked again");
   if (!seeded) {
     if (phase === "handle") seed(frames.uint32(frames.input.seed, 0), frames.uint32(frames.input.seed, 4));

@@ -53,12 +53,12 @@ export interface Schedule {
 const missedNumbers = { once: 0, all: 1, skip: 2 };
 
 // The latest time of the host, on 2262-04-11: it means never.
-const never = 2n ** 63n - 1n;
+export const never = 2n ** 63n - 1n;
 
 // A time before 1970, or an invalid one, is passed to the host as -1, for which
 // it rejects the command. An uncaught exception instead would be a fault of the
 // module, although the time may come from a caller.
-function nanosecondsOf(at: Instant): bigint {
+export function nanosecondsOf(at: Instant): bigint {
   if (typeof at !== "bigint") {
     const milliseconds = at instanceof Date ? at.getTime() : at;
     if (typeof milliseconds !== "number" || Number.isNaN(milliseconds) || milliseconds < 0) return -1n;

@@ -75,6 +75,7 @@ interface Handler {
   reply?: Schema<unknown>;
   internal: boolean;
   rejections?: readonly string[];
+  encoded?: boolean; // the handler reads the payload itself
   run: (context: any, state: any, payload: any) => unknown;
 }
 
@@ -91,7 +92,19 @@ export interface Entity {
   state: unknown;
 }
 
-type Kind = "event-sourced" | "durable-state" | "transient";
+type Kind = "event-sourced" | "durable-state" | "transient" | "workflow";
+
+/** Runs of a workflow type, whose states are more than what JSON has. */
+export interface Runs {
+  /** The state of a run that continues from a checkpoint; undefined if it is not readable. */
+  load(id: string, checkpoint: string | undefined): unknown;
+  apply(state: any, type: string, payload: string, at: bigint): void;
+  /** The JSON text of a state. */
+  text(state: any): string;
+  /** Writes what a run waits for. */
+  progress(state: any): void;
+  release(state: any): void;
+}
 
 /** The declarations of a type, without its TypeScript type parameters. */
 export class Definition {
@@ -101,6 +114,8 @@ export class Definition {
   private readonly upcasts = new Map<string, Upcast[]>(); // by the event's name
   private readonly migrations: Upcast[] = []; // of states, by version
   private readonly stored = new Map<string, EventOf>();
+  /** Only of a workflow type. */
+  runs?: Runs;
   private readonly older = new Map<string, { next: string; upcast: Upcast }>(); // events and states
 
   constructor(readonly name: string, readonly kind: Kind, readonly options: TypeOptions<any>) {
@@ -111,7 +126,7 @@ export class Definition {
   initial(): unknown { return this.options.initial ? this.options.initial() : {}; }
 
   addEvent(name: string, event: Omit<EventOf, "name" | "stored">): void {
-    if (this.kind !== "event-sourced") throw new TypeError(`${this.name}: a ${this.kind} type has no events`);
+    if (this.kind !== "event-sourced" && this.kind !== "workflow") throw new TypeError(`${this.name}: a ${this.kind} type has no events`);
     this.events.set(this.free(this.events, "event", name), { name, stored: name, ...event });
   }
 

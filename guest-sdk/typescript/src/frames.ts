@@ -4,12 +4,12 @@ import { natives } from "./natives.js";
 /** Kinds of frames, as the guest contract numbers them. */
 export const input = {
   entityID: 1, snapshot: 2, sequence: 3, stateVersion: 4, name: 16, payload: 17, commandID: 18, now: 19, seed: 20, source: 21, due: 22,
-  principal: 23, settings: 24, event: 32,
+  principal: 23, settings: 24, token: 25, event: 32,
 } as const;
 
 export const output = {
   event: 1, reply: 2, reject: 3, send: 4, setTimer: 5, cancelTimer: 6, passivate: 7, tag: 8, state: 9, delete: 10,
-  sendWithAnswer: 11, setSchedule: 12,
+  sendWithAnswer: 11, setSchedule: 12, sendWithToken: 13, progress: 14,
 } as const;
 
 const kinds = 33;
@@ -41,13 +41,13 @@ export function read(end: number): void {
 
 // The kind of the frame that header has read last.
 let kind = 0;
-let size = 0;
+let bytes = 0;
 
 function header(at: number, end: number): number {
   if (end - at < headerBytes) throw new Error("the input is cut off");
   kind = inputBytes[at]!;
-  size = inputView.getUint32(at + 1, true);
-  if (size > end - at - headerBytes) throw new Error("a frame of the input is cut off");
+  bytes = inputView.getUint32(at + 1, true);
+  if (bytes > end - at - headerBytes) throw new Error("a frame of the input is cut off");
   return at + headerBytes;
 }
 
@@ -74,6 +74,17 @@ export function uint32(kind: number, offset: number): number {
 /** A 64-bit number, exact up to 2^53. */
 export function uint64(kind: number): number {
   return uint32(kind, 4) * 2 ** 32 + uint32(kind, 0);
+}
+
+/** A 64-bit number with all its bits. */
+export function uint64Exact(kind: number): bigint {
+  const at = places[kind]!;
+  return at < 0 ? 0n : inputView.getBigUint64(at, true);
+}
+
+/** The number of bytes of a frame; 0 if it is missing. */
+export function size(kind: number): number {
+  return places[kind]! < 0 ? 0 : sizes[kind]!;
 }
 
 export function nanoseconds(kind: number): bigint {
@@ -104,6 +115,7 @@ export function byte(kind: number): number {
 }
 
 // The offset of the payload of the event that eachEvent has passed last.
+let eventStart = 0;
 let eventAt = 0;
 let eventSize = 0;
 
@@ -112,17 +124,28 @@ export function eventText(): string {
   return natives.text(eventAt, eventSize);
 }
 
-/** Calls the function with each event of the input, in order. */
-export function eachEvent(end: number, event: (type: string, payload: unknown) => void): void {
+/** When the current event of eachEvent was recorded. */
+export function eventTime(): bigint {
+  return inputView.getBigInt64(eventStart + 8, true);
+}
+
+/**
+ * Calls the function with each event of the input, in order; encoded passes the
+ * payloads as texts.
+ */
+export function eachEvent(end: number, event: (type: string, payload: any) => void, encoded = false): void {
   for (let at = 0; at < end;) {
     at = header(at, end);
-    const behind = at + size;
+    const behind = at + bytes;
     if (kind === input.event) {
+      eventStart = at;
       const name = at + 16; // after its sequence and time
       const length = inputView.getUint16(name, true);
       eventAt = name + 2 + length;
       eventSize = behind - eventAt;
-      event(natives.text(name + 2, length), eventSize > 0 ? texts.input(eventAt, eventSize) : undefined);
+      const type = natives.text(name + 2, length);
+      if (encoded) event(type, eventText());
+      else event(type, eventSize > 0 ? texts.input(eventAt, eventSize) : undefined);
     }
     at = behind;
   }
@@ -204,6 +227,18 @@ export function field(value: string): void {
 export function putByte(value: number): void {
   room(1);
   outputBytes[written++] = value;
+}
+
+export function putUint16(value: number): void {
+  room(2);
+  outputView.setUint16(written, value, true);
+  written += 2;
+}
+
+export function putUint32(value: number): void {
+  room(4);
+  outputView.setUint32(written, value, true);
+  written += 4;
 }
 
 export function putNanoseconds(value: bigint): void {

@@ -22,6 +22,10 @@ export type { CommandOptions, EventMap, Immutable, QueryOptions, TypeOptions } f
 export { Context, View } from "./context.js";
 export type { Answer, Instant, Principal, Schedule, Source } from "./context.js";
 export { reject, Rejection } from "./reject.js";
+export { workflow, WorkflowType } from "./workflow.js";
+export type { WorkflowOptions } from "./workflow.js";
+export { Flow } from "./flow.js";
+export type { CallOptions, Duration, Retry, RunOptions, WaitOptions } from "./flow.js";
 export { validSchedule } from "./schedule.js";
 export { any, int64, integer, map, none, nullable, number, oneOf, optional, schema, text } from "./schema.js";
 export type { Bounds, Described, Infer, Literal, OptionalSchema, Schema, TypeOf } from "./schema.js";

@@ -11,6 +11,7 @@ import { natives } from "./natives.js";
 
 const mark = "\udfff";
 const token = /"[^"\\]*(?:\\[^][^"\\]*)*"|-?\d[\d.eE+-]*/g;
+const manyDigits = /[\d.]{16}/;
 const written = /"\\udfff(-?\d+)"/g;
 const half = /\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\[^u]/g;
 
@@ -48,6 +49,30 @@ export function write(value: unknown): string | undefined {
  */
 export function read(text: string, exact: boolean): unknown {
   return exact ? parse(text) : JSON.parse(text);
+}
+
+/** A JSON text, which is written as it is. */
+export class Raw {
+  constructor(readonly text: string) {}
+}
+
+/**
+ * The value of any JSON text. It throws a SyntaxError. The engine's parser may
+ * not have the digits of a number in a text that has many in a row.
+ */
+export function value(text: string): unknown {
+  return manyDigits.test(text) ? parse(text) : JSON.parse(text);
+}
+
+/** The JSON text of a string, as the Go SDK writes it. */
+export function quote(text: string): string {
+  return write(text)!.replace(/[\u2028\u2029]/g, (c) => c === "\u2028" ? "\\u2028" : "\\u2029");
+}
+
+/** A JSON text without white space between its tokens. */
+export function compact(text: string): string {
+  if (!/[ \t\n\r]/.test(text)) return text;
+  return text.replace(/"[^"\\]*(?:\\[^][^"\\]*)*"|[ \t\n\r]+/g, (part) => part[0] === '"' ? part : "");
 }
 
 /** The value of a JSON text in the input. It throws a SyntaxError. */

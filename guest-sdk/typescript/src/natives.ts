@@ -29,9 +29,21 @@ interface Natives {
   serve(call: (number: number, a: never, length: number, type: number) => number): void;
   /** The table that maps the script's lines to the sources. */
   lines(): string;
+  /** Runs the engine's jobs, and those that they add, until none is left. */
+  jobs(): void;
+  /**
+   * Writes the FNV-1a hash of 64 bits of a text's UTF-8 to a buffer of 8 bytes,
+   * and returns the number of bytes of the text.
+   */
+  digest(text: string, hash: ArrayBuffer): number;
+  /**
+   * As digest, with 128 bits: two numbers of 64 bits, of which the upper one
+   * comes first.
+   */
+  digest128(text: string, hash: ArrayBuffer): number;
 }
 
-const names = ["text", "json", "read", "put", "input", "output", "log", "say", "serve", "lines"] as const;
+const names = ["text", "json", "read", "put", "input", "output", "log", "say", "serve", "lines", "jobs", "digest", "digest128"] as const;
 
 function take(): Natives {
   const found: Record<string, unknown> = {};

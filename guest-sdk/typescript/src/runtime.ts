@@ -1,6 +1,6 @@
 import * as clock from "./clock.js";
 import { Context, View } from "./context.js";
-import { type Definition, type Entity, type EntityType, synchronous } from "./entity.js";
+import { type Definition, type Entity, synchronous } from "./entity.js";
 import * as frames from "./frames.js";
 import * as json from "./json.js";
 import { natives } from "./natives.js";
@@ -30,7 +30,7 @@ const view = new View();
  * Makes entity types the module's; their order must never change. Call it once,
  * while the script is loaded.
  */
-export function serve(name: string, version: string, ...types: EntityType<any, any, any>[]): void {
+export function serve(name: string, version: string, ...types: { readonly definition: Definition }[]): void {
   if (served) throw new Error("serve is called twice");
   if (types.length === 0) throw new TypeError("a module needs an entity type");
   const names = new Set<string>();
@@ -59,7 +59,10 @@ function load(handle: number, length: number, type: number): number {
   frames.read(length);
   const id = frames.text(input.entityID);
   let state: unknown;
-  if (frames.has(input.snapshot)) {
+  if (definition.runs) {
+    state = definition.runs.load(id, frames.has(input.snapshot) ? frames.text(input.snapshot) : undefined);
+    if (!state) return unreadable;
+  } else if (frames.has(input.snapshot)) {
     try {
       const found = definition.read(frames.json(input.snapshot), frames.uint64(input.stateVersion));
       if (!found) return unreadable;
@@ -79,7 +82,9 @@ function load(handle: number, length: number, type: number): number {
 
 function apply(handle: number, length: number): number {
   const entity = entityOf(handle);
-  frames.eachEvent(length, (type, payload) => entity.definition.apply(entity, type, payload));
+  const runs = entity.definition.runs;
+  if (runs) frames.eachEvent(length, (type, payload) => runs.apply(entity.state, type, payload, frames.eventTime()), true);
+  else frames.eachEvent(length, (type, payload) => entity.definition.apply(entity, type, payload));
   return 0;
 }
 
@@ -99,6 +104,7 @@ function upcast(type: number, length: number): number {
 }
 
 function stateOf(entity: Entity): string {
+  if (entity.definition.runs) return entity.definition.runs.text(entity.state);
   const text = json.write(entity.state);
   if (text === undefined) throw new TypeError(`the state of ${entity.definition.name} is nothing that JSON has`);
   return text;
@@ -109,7 +115,7 @@ function handle(handle: number, length: number): number {
   const definition = entity.definition;
   begin("handle", length);
   context.open(entity);
-  const inPlace = definition.kind !== "event-sourced";
+  const inPlace = definition.kind === "durable-state" || definition.kind === "transient";
   const before = inPlace ? stateOf(entity) : "";
   const exact = json.isExact();
   try {
@@ -119,6 +125,7 @@ function handle(handle: number, length: number): number {
     refuse(e);
     return frames.length();
   }
+  definition.runs?.progress(entity.state);
   if (definition.kind === "durable-state") {
     const after = stateOf(entity);
     if (after !== before) {
@@ -152,8 +159,12 @@ function run(entity: Entity, noun: "command" | "query", context: View): void {
   const name = frames.text(input.name);
   const handler = (noun === "command" ? entity.definition.commands : entity.definition.queries).get(name);
   if (!handler) throw new Rejection(unknownName, "no such " + noun);
-  const reply = synchronous(handler.run(context, entity.state, payloadOf(handler.schema)), noun, name);
+  const reply = synchronous(handler.run(context, entity.state, handler.encoded ? undefined : payloadOf(handler.schema)), noun, name);
   if (reply === undefined) return;
+  if (reply instanceof json.Raw) {
+    frames.frame(output.reply, reply.text);
+    return;
+  }
   const text = json.write(reply);
   if (text === undefined) throw new TypeError(`the reply of ${noun} ${name} is nothing that JSON has`);
   frames.frame(output.reply, text);
@@ -200,9 +211,12 @@ function call(number: number, first: any, length: number, type: number): number 
         frames.reset();
         frames.put(stateOf(entityOf(first)));
         return frames.length();
-      case 7:
+      case 7: {
+        const entity = entities[first] as Entity | undefined;
+        entity?.definition.runs?.release(entity.state);
         entities[first] = undefined;
         return 0;
+      }
       case 9: return upcast(first, length);
       case 8: // the script threw while it was loaded
         describe(first);

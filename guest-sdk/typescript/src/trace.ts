@@ -1,11 +1,31 @@
 import { natives } from "./natives.js";
 
+/** A fault whose text says all that people need to know. */
+export class Fault extends Error {}
+
+/** The source file and line where an error was thrown; "" if it is not known. */
+export function place(thrown: unknown): string {
+  if (!(thrown instanceof Error)) return "";
+  const first = /([^\s(]+:\d+)\)?$/.exec(stack(thrown.stack ?? "").split("\n", 1)[0]!);
+  return first ? first[1]! : "";
+}
+
+/** What was thrown, and where: "TypeError: not a function [index.ts:7]". */
+export function summary(thrown: unknown): string {
+  const at = place(thrown);
+  return (thrown instanceof Error ? `${thrown.name}: ${thrown.message}` : String(thrown)) + (at === "" ? "" : ` [${at}]`);
+}
+
 /**
  * Writes an error for people: its message, and the source lines of its stack.
  */
 export function describe(thrown: unknown): void {
   for (let e = thrown, depth = 0; depth < 4; depth++) {
     const because = depth > 0 ? "caused by " : "";
+    if (e instanceof Fault) {
+      natives.say(`hostd: ${e.message}\n`);
+      return;
+    }
     if (!(e instanceof Error)) {
       natives.say(because + String(e) + "\n");
       return;

@@ -23,6 +23,8 @@ const (
 	opI64Ne      = 0x52
 	opI32Wrap    = 0xa7
 	opI64ShrU    = 0x88
+	opI64And     = 0x83
+	opI64Xor     = 0x85
 	align8       = 0
 	align32      = 2
 	align64      = 3

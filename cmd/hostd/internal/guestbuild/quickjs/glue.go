@@ -55,32 +55,35 @@ const (
 	sizeAt      = 32 // length of a text
 	vectorAt    = 40 // an iovec for fd_write
 	writtenAt   = 48
-	textsAt     = 64
+	// jobContextAt receives the context of a job, which is always the same.
+	jobContextAt = 52
+	textsAt      = 64
 )
 
 // imported are the engine's functions that the glue calls.
 var imported = map[string]wasm.Signature{
-	"_initialize":         {},
-	"qjs_init":            {Results: i32},
-	"qjs_get_context_ptr": {Results: i32},
-	"qjs_get_runtime_ptr": {Results: i32},
-	"JS_SetMaxStackSize":  {Params: i32 + i32},
-	"JS_NewCFunction2":    {Params: i32 + i32 + i32 + i32 + i32 + i32, Results: i64},
-	"JS_GetGlobalObject":  {Params: i32, Results: i64},
-	"JS_SetPropertyStr":   {Params: i32 + i64 + i32 + i64, Results: i32},
-	"JS_Eval":             {Params: i32 + i32 + i32 + i32 + i32, Results: i64},
-	"JS_Call":             {Params: i32 + i64 + i64 + i32 + i32, Results: i64},
-	"JS_GetException":     {Params: i32, Results: i64},
-	"JS_Throw":            {Params: i32 + i64, Results: i64},
-	"JS_FreeValue":        {Params: i32 + i64},
-	"JS_DupValue":         {Params: i32 + i64, Results: i64},
-	"JS_IsJobPending":     {Params: i32, Results: i32},
-	"JS_RunGC":            {Params: i32},
-	"JS_NewStringLen":     {Params: i32 + i32 + i32, Results: i64},
-	"JS_ParseJSON":        {Params: i32 + i32 + i32 + i32, Results: i64},
-	"JS_ToCStringLen2":    {Params: i32 + i32 + i64 + i32, Results: i32},
-	"JS_FreeCString":      {Params: i32 + i32},
-	"JS_GetArrayBuffer":   {Params: i32 + i32 + i64, Results: i32},
+	"_initialize":          {},
+	"qjs_init":             {Results: i32},
+	"qjs_get_context_ptr":  {Results: i32},
+	"qjs_get_runtime_ptr":  {Results: i32},
+	"JS_SetMaxStackSize":   {Params: i32 + i32},
+	"JS_NewCFunction2":     {Params: i32 + i32 + i32 + i32 + i32 + i32, Results: i64},
+	"JS_GetGlobalObject":   {Params: i32, Results: i64},
+	"JS_SetPropertyStr":    {Params: i32 + i64 + i32 + i64, Results: i32},
+	"JS_Eval":              {Params: i32 + i32 + i32 + i32 + i32, Results: i64},
+	"JS_Call":              {Params: i32 + i64 + i64 + i32 + i32, Results: i64},
+	"JS_GetException":      {Params: i32, Results: i64},
+	"JS_Throw":             {Params: i32 + i64, Results: i64},
+	"JS_FreeValue":         {Params: i32 + i64},
+	"JS_DupValue":          {Params: i32 + i64, Results: i64},
+	"JS_IsJobPending":      {Params: i32, Results: i32},
+	"JS_ExecutePendingJob": {Params: i32 + i32, Results: i32},
+	"JS_RunGC":             {Params: i32},
+	"JS_NewStringLen":      {Params: i32 + i32 + i32, Results: i64},
+	"JS_ParseJSON":         {Params: i32 + i32 + i32 + i32, Results: i64},
+	"JS_ToCStringLen2":     {Params: i32 + i32 + i64 + i32, Results: i32},
+	"JS_FreeCString":       {Params: i32 + i32},
+	"JS_GetArrayBuffer":    {Params: i32 + i32 + i64, Results: i32},
 }
 
 // native is the signature of functions that scripts call. It is the signature

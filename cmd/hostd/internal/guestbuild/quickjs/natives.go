@@ -34,6 +34,9 @@ func (g *glue) natives(lines, linesSize uint32) []nativeFunction {
 		{"say", 1, g.nativeSay()},
 		{"serve", 1, g.nativeServe()},
 		{"lines", 0, g.nativeLines(lines, linesSize)},
+		{"jobs", 0, g.nativeJobs()},
+		{"digest", 2, g.nativeDigest()},
+		{"digest128", 2, g.nativeDigest128()},
 	}
 }
 
@@ -84,7 +87,7 @@ func (g *glue) nativeJSON() []byte {
 func (g *glue) string(c *code, number, pointer, length uint32) {
 	c.get(atContext).i32(g.base() + sizeAt).get(atArguments).load64(8 * number).i32(0)
 	g.do(c, "JS_ToCStringLen2").tee(pointer).op(wasm.OpI32Eqz).when()
-	g.do(g.do(c.get(atContext).get(atContext), "JS_GetException"), "JS_Throw").op(wasm.OpReturn).end()
+	g.rethrow(c).end()
 	c.i32(g.base()).load32(sizeAt).set(length)
 }
 
@@ -193,4 +196,84 @@ func (g *glue) nativeServe() []byte {
 // sources.
 func (g *glue) nativeLines(at, size uint32) []byte {
 	return g.do(new(code).get(atContext).i32(at).i32(size), "JS_NewStringLen").body("")
+}
+
+// rethrow returns the pending exception of the engine to the script.
+func (g *glue) rethrow(c *code) *code {
+	return g.do(g.do(c.get(atContext).get(atContext), "JS_GetException"), "JS_Throw").op(wasm.OpReturn)
+}
+
+// nativeJobs returns jobs(): it runs the engine's jobs, which continue async
+// functions and call the reactions of promises, until none is left. Jobs may
+// add jobs, so only the fuel of the call limits them.
+func (g *glue) nativeJobs() []byte {
+	const result = firstLocal
+	c := new(code).op(wasm.OpLoop, blockVoid)
+	g.do(c.global(g.runtime).i32(g.base()+jobContextAt), "JS_ExecutePendingJob").tee(result).i32(0).op(opI32GtS)
+	c.index(wasm.OpBrIf, 0).end()
+	c.get(result).when()
+	g.rethrow(c).end()
+	return c.i64(undefined).body(i32)
+}
+
+// eachByte runs a body for each byte of a text, and returns the text's length.
+// The argument numbered 1 is an ArrayBuffer for the result, whose address the
+// body finds in out. at is a local.
+func (g *glue) eachByte(before, body, after func(c *code), pointer, length, at, end, out uint32) *code {
+	c := new(code).get(atContext).i32(g.base() + sizeAt).get(atArguments).load64(8)
+	g.do(c, "JS_GetArrayBuffer").set(out)
+	g.string(c, 0, pointer, length)
+	c.get(pointer).tee(at).get(length).op(wasm.OpI32Add).set(end)
+	before(c)
+	c.op(wasm.OpLoop, blockVoid)
+	c.get(at).get(end).op(wasm.OpI32LtU).when()
+	body(c)
+	c.get(at).i32(1).op(wasm.OpI32Add).set(at)
+	c.index(wasm.OpBr, 1).end().end()
+	after(c)
+	return g.freeString(c, pointer).get(length).op(wasm.OpI64ExtendU)
+}
+
+// Constants of the hash functions FNV-1a of 64 and 128 bits.
+const (
+	fnvOffset64       = 14695981039346656037
+	fnvPrime64        = 1099511628211
+	fnvOffset128Upper = 0x6c62272e07bb0142
+	fnvOffset128Lower = 0x62b821756295c58d
+	fnvPrime128Lower  = 0x13b
+	fnvPrime128Shift  = 24
+)
+
+// nativeDigest returns digest(text, out): it writes the FNV-1a hash of 64 bits
+// of a text's UTF-8 to an ArrayBuffer, and returns how many bytes the text has.
+func (g *glue) nativeDigest() []byte {
+	const pointer, length, at, end, out, hash = firstLocal, firstLocal + 1, firstLocal + 2, firstLocal + 3, firstLocal + 4, firstLocal + 5
+	return g.eachByte(func(c *code) {
+		c.i64(fnvOffset64).set(hash)
+	}, func(c *code) {
+		c.get(hash).get(at).load8(0).op(wasm.OpI64ExtendU, opI64Xor).i64(fnvPrime64).op(wasm.OpI64Mul).set(hash)
+	}, func(c *code) {
+		c.get(out).get(hash).store64(0)
+	}, pointer, length, at, end, out).body(i32 + i32 + i32 + i32 + i32 + i64)
+}
+
+// nativeDigest128 returns digest128(text, out): as digest, with 128 bits, of
+// which the upper half comes first.
+func (g *glue) nativeDigest128() []byte {
+	const pointer, length, at, end, out = firstLocal, firstLocal + 1, firstLocal + 2, firstLocal + 3, firstLocal + 4
+	const upper, lower, part = firstLocal + 5, firstLocal + 6, firstLocal + 7
+	return g.eachByte(func(c *code) {
+		c.i64(fnvOffset128Upper).set(upper).i64(fnvOffset128Lower).set(lower)
+	}, func(c *code) {
+		c.get(lower).get(at).load8(0).op(wasm.OpI64ExtendU, opI64Xor).set(lower)
+		// The upper half of lower * prime, whose product may have 73 bits, from
+		// two products of its halves.
+		c.get(lower).i64(0xffffffff).op(opI64And).i64(fnvPrime128Lower).op(wasm.OpI64Mul).i64(32).op(opI64ShrU)
+		c.get(lower).i64(32).op(opI64ShrU).i64(fnvPrime128Lower).op(wasm.OpI64Mul, wasm.OpI64Add).i64(32).op(opI64ShrU).set(part)
+		c.get(upper).i64(fnvPrime128Lower).op(wasm.OpI64Mul).get(lower).i64(fnvPrime128Shift).op(wasm.OpI64Shl, wasm.OpI64Add)
+		c.get(part).op(wasm.OpI64Add).set(upper)
+		c.get(lower).i64(fnvPrime128Lower).op(wasm.OpI64Mul).set(lower)
+	}, func(c *code) {
+		c.get(out).get(upper).store64(0).get(out).get(lower).store64(8)
+	}, pointer, length, at, end, out).body(i32 + i32 + i32 + i32 + i32 + i64 + i64 + i64)
 }
