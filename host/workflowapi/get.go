@@ -2,9 +2,11 @@ package workflowapi
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	workflowv1 "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
@@ -29,34 +31,78 @@ func (h *Handler) GetWorkflow(ctx context.Context, r *connect.Request[workflowv1
 	if err := h.check(ctx, id.Type); err != nil {
 		return nil, status.Public(h.Log, err)
 	}
-	res, err := leaderproxy.DoWorkflow(ctx, h.Proxy, h.Shards.ShardOf(id), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*connect.Response[workflowv1.GetWorkflowResponse], error) {
-		if leader != nil {
-			return leader.GetWorkflow(ctx, connect.NewRequest(m))
+	leave, err := h.admit(ctx, m.GetWait().AsDuration())
+	if err != nil {
+		return nil, status.Public(h.Log, err)
+	}
+	defer leave()
+	run, err := h.wait(ctx, id, m.GetWait().AsDuration(), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient, left time.Duration) (*workflowv1.Run, error) {
+		if leader == nil {
+			return h.await(ctx, id, left)
 		}
-		run, err := h.await(ctx, id, m.GetWait().AsDuration())
-		return connect.NewResponse(&workflowv1.GetWorkflowResponse{Run: run}), err
+		res, err := leader.GetWorkflow(ctx, connect.NewRequest(&workflowv1.GetWorkflowRequest{EntityType: id.Type, EntityId: id.ID, Wait: durationpb.New(left)}))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg.GetRun(), nil
 	})
 	if err != nil {
 		return nil, status.Public(h.Log, err)
 	}
-	return connect.NewResponse(res.Msg), nil
+	return connect.NewResponse(&workflowv1.GetWorkflowResponse{Run: run}), nil
 }
 
-// await returns a run whose shard this node leads, once the run has ended or
-// the wait is over. A wait counts as a stream, because it may take as long as
-// one.
-func (h *Handler) await(ctx context.Context, id sharding.EntityID, wait time.Duration) (*workflowv1.Run, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(deadline)-answerTime)
-	}
-	if wait <= 0 {
-		return h.run(ctx, id)
+// admit admits a call that may wait; leave must be called at its end. A wait
+// counts as a stream, because it may last as long. It counts on the node that
+// the client called, which knows the client's address: if it counted on the
+// leader, an address could use up the leader's streams through the other nodes.
+func (h *Handler) admit(ctx context.Context, wait time.Duration) (leave func(), err error) {
+	if wait <= 0 || leaderproxy.FromPeer(ctx) {
+		return func() {}, nil
 	}
 	stream, err := h.Streams.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer stream.Leave()
+	return stream.Leave, nil
+}
+
+// wait returns a run, once it has ended or the wait is over. ask gets it from
+// the node that leads its shard, which is this one if leader is nil. If that
+// node loses the shard, the wait continues with the next one: DoWorkflow gives
+// up after a short time without a leader, but a wait that has begun may last
+// until its end.
+func (h *Handler) wait(ctx context.Context, id sharding.EntityID, wait time.Duration,
+	ask func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient, left time.Duration) (*workflowv1.Run, error)) (*workflowv1.Run, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)-answerTime)
+	}
+	var pause leaderproxy.Backoff
+	began := false
+	for end := time.Now().Add(wait); ; {
+		left := max(0, time.Until(end))
+		run, err := leaderproxy.DoWorkflow(ctx, h.Proxy, h.Shards.ShardOf(id), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*workflowv1.Run, error) {
+			asked := time.Now()
+			run, err := ask(ctx, leader, left)
+			_, lost := errors.AsType[*sharding.NotLeaderError](err)
+			began = began || lost || time.Since(asked) > leaderproxy.Patience
+			return run, err
+		})
+		if err == nil && run.GetLastError() != "" && !leaderproxy.FromPeer(ctx) && !h.Auth.MayRead(ctx, id.Type, id.ID) {
+			run.LastError = ""
+		}
+		if err == nil || !began || left == 0 || leaderproxy.FromPeer(ctx) || !leaderproxy.Retry(err) || pause.Wait(ctx, h.Proxy.Changed()) != nil {
+			return run, err
+		}
+	}
+}
+
+// await returns a run whose shard this node leads, once it has ended or the wait
+// is over.
+func (h *Handler) await(ctx context.Context, id sharding.EntityID, wait time.Duration) (*workflowv1.Run, error) {
+	if wait <= 0 {
+		return h.run(ctx, id)
+	}
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	changed, cancel := h.Runs.WatchRun(id)

@@ -2,12 +2,15 @@ package workflowapi
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	workflowv1 "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
@@ -62,6 +65,12 @@ type Shards interface {
 	ShardOfPrefix(entityType, idPrefix string) (sharding.ShardID, bool)
 }
 
+// authorizer decides what callers may see.
+type authorizer interface {
+	// MayRead reports whether the caller has the right to read an entity.
+	MayRead(ctx context.Context, entityType, entityID string) bool
+}
+
 // Options configure the WorkflowService of a node. All are required, except that
 // without Runs all calls are unimplemented.
 type Options struct {
@@ -71,6 +80,7 @@ type Options struct {
 	Types    command.Types
 	Proxy    *leaderproxy.Proxy
 	Streams  *admission.Streams
+	Auth     authorizer
 	Log      *slog.Logger
 }
 
@@ -97,20 +107,34 @@ func (h *Handler) StartWorkflow(ctx context.Context, r *connect.Request[workflow
 	case *workflowv1.StartWorkflowRequest_Data:
 		start.Payload = &entityv1.SendRequest_Data{Data: input.Data}
 	}
-	res, err := leaderproxy.DoWorkflow(ctx, h.Proxy, h.Shards.ShardOf(id), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*connect.Response[workflowv1.StartWorkflowResponse], error) {
-		if leader != nil {
-			return leader.StartWorkflow(ctx, connect.NewRequest(m))
+	wait := m.GetWait().AsDuration()
+	leave, err := h.admit(ctx, wait)
+	if err != nil {
+		return nil, status.Public(h.Log, err)
+	}
+	defer leave()
+	if wait > 0 && start.CommandId == "" {
+		start.CommandId = rand.Text() // the wait may continue with another leader, where the start is repeated
+	}
+	run, err := h.wait(ctx, id, wait, func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient, left time.Duration) (*workflowv1.Run, error) {
+		if leader == nil {
+			if err := h.send(ctx, start); err != nil {
+				return nil, err
+			}
+			return h.await(ctx, id, left)
 		}
-		if err := h.send(ctx, start); err != nil {
+		m := proto.CloneOf(m)
+		m.CommandId, m.Wait = start.CommandId, durationpb.New(left)
+		res, err := leader.StartWorkflow(ctx, connect.NewRequest(m))
+		if err != nil {
 			return nil, err
 		}
-		run, err := h.await(ctx, id, m.GetWait().AsDuration())
-		return connect.NewResponse(&workflowv1.StartWorkflowResponse{Run: run}), err
+		return res.Msg.GetRun(), nil
 	})
 	if err != nil {
 		return nil, status.Public(h.Log, err)
 	}
-	return connect.NewResponse(res.Msg), nil
+	return connect.NewResponse(&workflowv1.StartWorkflowResponse{Run: run}), nil
 }
 
 // SignalWorkflow sends a signal to a run.

@@ -389,6 +389,17 @@ func (a *Authorizer) Reaches(ctx context.Context, entityType string) bool {
 	return table == nil || !table.Enforced() || by.who != nil && table.Reaches(by.who, entityType)
 }
 
+// MayRead reports whether the caller has the right to read an entity, for parts
+// of answers that need it in addition to the right that the call needs.
+func (a *Authorizer) MayRead(ctx context.Context, entityType, entityID string) bool {
+	if a == nil {
+		return true
+	}
+	c := authz.Call{Verb: authv1.Verb_READ, Types: authz.One, Type: entityType, IDs: authz.One, ID: entityID}
+	_, err := a.decide(makerOf(ctx), &procedure.Procedure{Verb: c.Verb}, c)
+	return err == nil
+}
+
 // AllowedByRoles reports whether the caller's roles have allowed the call: the `admin`
 // option of the node's configuration only counts if roles do not decide. Calls
 // that invoke or query do not have this mark, because they are frequent and
