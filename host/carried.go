@@ -165,7 +165,7 @@ func (c carried) begin(ctx context.Context, e audit.Entry) (end func(error), err
 
 // procedureOf maps a kind of request to the procedure that clients call for it.
 var procedureOf = map[request.Kind]string{
-	request.Command: entityv1connect.EntityServiceSendProcedure, request.Query: entityv1connect.EntityServiceQueryProcedure, request.StaleQuery: entityv1connect.EntityServiceQueryProcedure,
+	request.Command: entityv1connect.EntityServiceSendCommandProcedure, request.Query: entityv1connect.EntityServiceQueryEntityProcedure, request.StaleQuery: entityv1connect.EntityServiceQueryEntityProcedure,
 }
 
 // auditForwarded writes the audit line of a request that another node forwarded for a

@@ -42,7 +42,7 @@ func TestHotEntitiesAreFound(t *testing.T) {
 			asked++
 		}
 		for _, n := range nodes {
-			res, err := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.Addr()).HotEntities(ctx, connect.NewRequest(&entityv1.HotEntitiesRequest{Limit: 5}))
+			res, err := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.Addr()).ListHotEntities(ctx, connect.NewRequest(&entityv1.ListHotEntitiesRequest{Limit: 5}))
 			if err != nil {
 				t.Fatal(err)
 			}

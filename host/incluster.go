@@ -43,7 +43,7 @@ func (c inCluster) OnCollected(digests []meta.Digest) {
 	for _, digest := range digests {
 		n.guests.collected.Add(1)
 		n.logger.Info("a module that nothing has needed for long is removed from the cluster", "digest", digest.String(), "retention", n.membership.metadata.View().ModuleRetention())
-		n.audit.Did(modulev1connect.ModuleServiceRemoveProcedure, "digest="+digest.String()+" unused=true")
+		n.audit.Did(modulev1connect.ModuleServiceDeleteModuleProcedure, "digest="+digest.String()+" unused=true")
 	}
 }
 

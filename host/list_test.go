@@ -92,7 +92,7 @@ func TestListByPrefixAndStatus(t *testing.T) {
 		t.Errorf("prefix: %v", got)
 	}
 	for _, id := range want[:20] {
-		if _, err := entities.Passivate(ctx, connect.NewRequest(&entityv1.PassivateRequest{EntityType: "good", EntityId: id})); err != nil {
+		if _, err := entities.PassivateEntity(ctx, connect.NewRequest(&entityv1.PassivateEntityRequest{EntityType: "good", EntityId: id})); err != nil {
 			t.Fatal(err)
 		}
 	}

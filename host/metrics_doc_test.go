@@ -89,7 +89,7 @@ func TestReferenceListsServedMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "good", Digest: up.Digest, Rollout: &modulev1.RolloutPlan{Share: 1}}); err != nil {
+	if _, err := client.ActivateModule(ctx, c, &modulev1.ActivateModuleRequest{EntityType: "good", Digest: up.Digest, Rollout: &modulev1.RolloutPlan{Share: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	s := c.Stream(client.StreamOptions{})

@@ -56,7 +56,7 @@ func (b *backed) activated(version, event string) journal.Digest {
 		Bad: "note", Frames: frames, Handle: guest.Span(guest.FramesAt, uint32(len(frames))),
 		Manifest: fmt.Sprintf(`{"abi":1,"name":"note","version":%q,"entityTypes":[{"name":"note","kind":"event-sourced","encoding":"bytes","events":[{"type":%q}]}]}`, version, event),
 	}
-	res, err := client.UploadModule(b.t.Context(), b.c, &modulev1.UploadRequest{Wasm: m.Build(), Activate: true, Force: true})
+	res, err := client.UploadModule(b.t.Context(), b.c, &modulev1.UploadModuleRequest{Wasm: m.Build(), Activate: true, Force: true})
 	if err != nil {
 		b.t.Fatal(err)
 	}

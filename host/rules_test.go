@@ -51,7 +51,7 @@ func TestRolloutRulesSumAllNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	rule := fmt.Sprintf("rejections>%d", entities*each-1)
-	if _, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "kept", Digest: up.Digest, Rollout: &modulev1.RolloutPlan{Prefix: "e", Rules: rule}}); err != nil {
+	if _, err := client.ActivateModule(ctx, c, &modulev1.ActivateModuleRequest{EntityType: "kept", Digest: up.Digest, Rollout: &modulev1.RolloutPlan{Prefix: "e", Rules: rule}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range entities * each {

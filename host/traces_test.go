@@ -23,7 +23,7 @@ const callersTrace, fourth = "0af7651916cd43dd8448eb211c80319c", "b7ad6b71692033
 
 // sendTraced sends a command to a node as part of a caller's trace and span. It
 // retries while a shard changes its leader.
-func sendTraced(t *testing.T, n *host.Node, span string, r *entityv1.SendRequest) *entityv1.SendResponse {
+func sendTraced(t *testing.T, n *host.Node, span string, r *entityv1.SendCommandRequest) *entityv1.SendCommandResponse {
 	t.Helper()
 	c := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.Addr())
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -31,7 +31,7 @@ func sendTraced(t *testing.T, n *host.Node, span string, r *entityv1.SendRequest
 		if span != "" {
 			req.Header().Set("Traceparent", fmt.Sprintf("00-%s-%s-01", callersTrace, span))
 		}
-		res, err := c.Send(t.Context(), req)
+		res, err := c.SendCommand(t.Context(), req)
 		if err == nil {
 			return res.Msg
 		}
@@ -55,8 +55,8 @@ func TestTracesOverNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	request := func(entityType, id, command, commandID, data string) *entityv1.SendRequest {
-		return &entityv1.SendRequest{EntityType: entityType, EntityId: id, Command: command, CommandId: commandID, Payload: &entityv1.SendRequest_Data{Data: []byte(data)}}
+	request := func(entityType, id, command, commandID, data string) *entityv1.SendCommandRequest {
+		return &entityv1.SendCommandRequest{EntityType: entityType, EntityId: id, Command: command, CommandId: commandID, Payload: &entityv1.SendCommandRequest_Data{Data: []byte(data)}}
 	}
 	sendTraced(t, nodes[0], "", request("account", "b", "open", "open", `{}`))
 	sendTraced(t, nodes[0], "", request("account", "a", "deposit", "deposit", `{"amount":100}`))
@@ -73,7 +73,7 @@ func TestTracesOverNodes(t *testing.T) {
 	suspend(t, nodes[at], "account", "true")
 	awaitSuspension(t, nodes[at], request("account", "other", "open", "", `{}`))
 	sendTraced(t, nodes[at], third, request("transfer", "t", "start", "start", `{"from":"a","to":"b","amount":30,"timeoutMs":3600000}`))
-	late := startLate(t, nodes[at], func(id string, ms int) *entityv1.SendRequest {
+	late := startLate(t, nodes[at], func(id string, ms int) *entityv1.SendCommandRequest {
 		return request("transfer", id, "start", id, fmt.Sprintf(`{"from":"c","to":"d","amount":30,"timeoutMs":%d}`, ms))
 	})
 	stop(t, nodes[at])
@@ -124,11 +124,11 @@ func suspend(t *testing.T, n *host.Node, entityType, value string) {
 
 // awaitSuspension waits until a node rejects a command because its type is
 // suspended.
-func awaitSuspension(t *testing.T, n *host.Node, r *entityv1.SendRequest) {
+func awaitSuspension(t *testing.T, n *host.Node, r *entityv1.SendCommandRequest) {
 	t.Helper()
 	asks := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.Addr())
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		_, err := asks.Send(t.Context(), connect.NewRequest(r))
+		_, err := asks.SendCommand(t.Context(), connect.NewRequest(r))
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {
 			return
 		}
@@ -140,7 +140,7 @@ func awaitSuspension(t *testing.T, n *host.Node, r *entityv1.SendRequest) {
 
 // startLate starts a transfer whose time-out is due only after its type was
 // suspended, and returns its id.
-func startLate(t *testing.T, n *host.Node, start func(id string, ms int) *entityv1.SendRequest) string {
+func startLate(t *testing.T, n *host.Node, start func(id string, ms int) *entityv1.SendCommandRequest) string {
 	t.Helper()
 	asks := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.Addr())
 	for ms := 4000; ms < 200_000; ms *= 2 {
@@ -197,7 +197,7 @@ func oneTrace(t *testing.T, c *collector.Collector, asked, successor string, com
 		if ran.Trace != callersTrace || ran.Node != want.node || ran.Failed {
 			t.Errorf("%s: the entity's span is %+v", want.id, ran)
 		}
-		if call.Trace != callersTrace || call.Parent != want.parent || call.Node != asked || call.Name != "hostd.entity.v1.EntityService/Send" {
+		if call.Trace != callersTrace || call.Parent != want.parent || call.Node != asked || call.Name != "hostd.entity.v1.EntityService/SendCommand" {
 			t.Errorf("%s: the call's span is %+v", want.id, call)
 		}
 		for _, child := range []string{"queue", "guest", "commit"} {

@@ -38,13 +38,13 @@ func startVerify(b *testing.B, wasm []byte, set func(*config.Config)) (c *client
 	}
 	addEvents(b, c, "counter", ids, verifyEvents)
 	modules := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.Addr())
-	request := &modulev1.VerifyRequest{EntityType: "counter", Digest: up.Digest, Scope: &modulev1.VerifyRequest_All{All: true}}
+	request := &modulev1.VerifyModuleRequest{EntityType: "counter", Digest: up.Digest, Scope: &modulev1.VerifyModuleRequest_All{All: true}}
 	return c, func(ctx context.Context) error {
-		stream, err := modules.Verify(ctx, connect.NewRequest(request))
+		stream, err := modules.VerifyModule(ctx, connect.NewRequest(request))
 		if err != nil {
 			return err
 		}
-		var last *modulev1.VerifyResponse
+		var last *modulev1.VerifyModuleResponse
 		for stream.Receive() {
 			last = stream.Msg()
 		}

@@ -25,12 +25,12 @@ func (*laggingModules) GetRollout(context.Context, *connect.Request[modulev1.Get
 	return nil, connect.NewError(connect.CodeNotFound, nil)
 }
 
-func (*laggingModules) Get(context.Context, *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
-	return connect.NewResponse(&modulev1.GetResponse{Module: &modulev1.Module{Digest: "old", Activations: []*modulev1.Activation{{EntityType: "a", Revision: 3}}}}), nil
+func (*laggingModules) GetModule(context.Context, *connect.Request[modulev1.GetModuleRequest]) (*connect.Response[modulev1.GetModuleResponse], error) {
+	return connect.NewResponse(&modulev1.GetModuleResponse{Module: &modulev1.Module{Digest: "old", Activations: []*modulev1.Activation{{EntityType: "a", Revision: 3}}}}), nil
 }
 
-func (m *laggingModules) GetHistory(context.Context, *connect.Request[modulev1.GetHistoryRequest]) (*connect.Response[modulev1.GetHistoryResponse], error) {
-	return connect.NewResponse(&modulev1.GetHistoryResponse{Changes: m.changes}), nil
+func (m *laggingModules) GetActivationHistory(context.Context, *connect.Request[modulev1.GetActivationHistoryRequest]) (*connect.Response[modulev1.GetActivationHistoryResponse], error) {
+	return connect.NewResponse(&modulev1.GetActivationHistoryResponse{Changes: m.changes}), nil
 }
 
 // TestAwaitActivationOnLaggingNode checks that an activation that has taken effect

@@ -28,7 +28,7 @@ type forgetful struct {
 	ages []uint64
 }
 
-func (e *forgetful) Send(_ context.Context, r *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
+func (e *forgetful) SendCommand(_ context.Context, r *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
 	e.ages = append(e.ages, r.Msg.GetFirstAttemptAgeMs())
 	switch len(e.ages) {
 	case 1:

@@ -153,7 +153,7 @@ func (c *Client) newNode(base string) *node {
 	n.cluster = clusterv1connect.NewClusterServiceClient(doer, base, plain)
 	n.journal = journalv1connect.NewJournalServiceClient(doer, base, plain)
 	n.stream = connect.NewClient[wire.Message, wire.Message](doer,
-		base+entityv1connect.EntityServiceSendStreamProcedure, plain, connect.WithCodec(wire.Codec{}))
+		base+entityv1connect.EntityServiceSendCommandStreamProcedure, plain, connect.WithCodec(wire.Codec{}))
 	return n
 }
 

@@ -69,18 +69,18 @@ func (c *Client) MoveShard(ctx context.Context, shard uint32, toNode string) err
 // number. If the time is over before that is done, the error has the code
 // deadline_exceeded and the order remains in effect.
 func (c *Client) Drain(ctx context.Context, nodeID string) (moved uint32, err error) {
-	res, err := order(ctx, c, &clusterv1.DrainRequest{NodeId: nodeID},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
-			return n.cluster.Drain(ctx, r)
+	res, err := order(ctx, c, &clusterv1.DrainNodeRequest{NodeId: nodeID},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DrainNodeRequest]) (*connect.Response[clusterv1.DrainNodeResponse], error) {
+			return n.cluster.DrainNode(ctx, r)
 		})
 	return res.GetMoved(), err
 }
 
 // Resume cancels Drain, and cancels Leave while the node is still a member.
 func (c *Client) Resume(ctx context.Context, nodeID string) error {
-	_, err := order(ctx, c, &clusterv1.ResumeRequest{NodeId: nodeID},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error) {
-			return n.cluster.Resume(ctx, r)
+	_, err := order(ctx, c, &clusterv1.ResumeNodeRequest{NodeId: nodeID},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ResumeNodeRequest]) (*connect.Response[clusterv1.ResumeNodeResponse], error) {
+			return n.cluster.ResumeNode(ctx, r)
 		})
 	return err
 }
@@ -89,18 +89,18 @@ func (c *Client) Resume(ctx context.Context, nodeID string) error {
 // member when the time is over, the error has the code deadline_exceeded and
 // the order remains in effect.
 func (c *Client) Leave(ctx context.Context, nodeID string) error {
-	_, err := order(ctx, c, &clusterv1.LeaveRequest{NodeId: nodeID},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
-			return n.cluster.Leave(ctx, r)
+	_, err := order(ctx, c, &clusterv1.RemoveNodeRequest{NodeId: nodeID},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.RemoveNodeRequest]) (*connect.Response[clusterv1.RemoveNodeResponse], error) {
+			return n.cluster.RemoveNode(ctx, r)
 		})
 	return err
 }
 
 // Down declares a node dead.
 func (c *Client) Down(ctx context.Context, nodeID string) error {
-	_, err := order(ctx, c, &clusterv1.DownRequest{NodeId: nodeID},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error) {
-			return n.cluster.Down(ctx, r)
+	_, err := order(ctx, c, &clusterv1.DownNodeRequest{NodeId: nodeID},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DownNodeRequest]) (*connect.Response[clusterv1.DownNodeResponse], error) {
+			return n.cluster.DownNode(ctx, r)
 		})
 	return err
 }
@@ -120,10 +120,10 @@ func (c *Client) FinalizeUpgrade(ctx context.Context, level uint32, dryRun bool)
 // of its seeds belongs to a cluster already. If the time is over before that is
 // done, the error has the code deadline_exceeded and the order remains in
 // effect until the node stops.
-func (c *Client) Initialize(ctx context.Context) (*clusterv1.InitializeResponse, error) {
-	return order(ctx, c, &clusterv1.InitializeRequest{},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.InitializeRequest]) (*connect.Response[clusterv1.InitializeResponse], error) {
-			return n.cluster.Initialize(ctx, r)
+func (c *Client) Initialize(ctx context.Context) (*clusterv1.InitializeClusterResponse, error) {
+	return order(ctx, c, &clusterv1.InitializeClusterRequest{},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.InitializeClusterRequest]) (*connect.Response[clusterv1.InitializeClusterResponse], error) {
+			return n.cluster.InitializeCluster(ctx, r)
 		})
 }
 
@@ -139,9 +139,9 @@ func (c *Client) SetPolicy(ctx context.Context, change *clusterv1.SetPolicyReque
 
 // Rebalance starts to balance the cluster and returns the number of moves.
 func (c *Client) Rebalance(ctx context.Context) (moves uint32, err error) {
-	res, err := order(ctx, c, &clusterv1.RebalanceRequest{},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error) {
-			return n.cluster.Rebalance(ctx, r)
+	res, err := order(ctx, c, &clusterv1.RebalanceShardsRequest{},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.RebalanceShardsRequest]) (*connect.Response[clusterv1.RebalanceShardsResponse], error) {
+			return n.cluster.RebalanceShards(ctx, r)
 		})
 	return res.GetMoves(), err
 }

@@ -63,17 +63,17 @@ func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 	}
 	about := route{cmd.EntityType, cmd.EntityID}
 	first := cmd.FirstTried
-	res, n, err := callAbout(ctx, c, about, c.opts.Timeout, &entityv1.SendRequest{
+	res, n, err := callAbout(ctx, c, about, c.opts.Timeout, &entityv1.SendCommandRequest{
 		EntityType:       cmd.EntityType,
 		EntityId:         cmd.EntityID,
 		Command:          cmd.Name,
-		Payload:          &entityv1.SendRequest_Data{Data: cmd.Data},
+		Payload:          &entityv1.SendCommandRequest_Data{Data: cmd.Data},
 		CommandId:        cmd.ID,
 		ExpectedSequence: cmd.ExpectedSequence,
-	}, func(n *node, ctx context.Context, r *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
+	}, func(n *node, ctx context.Context, r *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
 		now := time.Now()
 		r.Msg.FirstAttemptAgeMs = ageMs(first, now)
-		res, err := n.entities.Send(ctx, r)
+		res, err := n.entities.SendCommand(ctx, r)
 		if first.IsZero() && err != nil && judge(err).carried {
 			first = now
 		}
@@ -126,14 +126,14 @@ func (c *Client) Query(ctx context.Context, q Query) (Answer, error) {
 	if q.Stale {
 		consistency = entityv1.Consistency_STALE
 	}
-	res, _, err := callAbout(ctx, c, route{q.EntityType, q.EntityID}, c.opts.Timeout, &entityv1.QueryRequest{
+	res, _, err := callAbout(ctx, c, route{q.EntityType, q.EntityID}, c.opts.Timeout, &entityv1.QueryEntityRequest{
 		EntityType:  q.EntityType,
 		EntityId:    q.EntityID,
 		Query:       q.Name,
-		Payload:     &entityv1.QueryRequest_Data{Data: q.Data},
+		Payload:     &entityv1.QueryEntityRequest_Data{Data: q.Data},
 		Consistency: consistency,
-	}, func(n *node, ctx context.Context, r *connect.Request[entityv1.QueryRequest]) (*connect.Response[entityv1.QueryResponse], error) {
-		return n.entities.Query(ctx, r)
+	}, func(n *node, ctx context.Context, r *connect.Request[entityv1.QueryEntityRequest]) (*connect.Response[entityv1.QueryEntityResponse], error) {
+		return n.entities.QueryEntity(ctx, r)
 	})
 	if err != nil {
 		return Answer{}, err

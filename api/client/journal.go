@@ -16,7 +16,7 @@ import (
 // ctx allows and is not retried.
 func (c *Client) Export(ctx context.Context, w io.Writer) error {
 	n, _ := c.current()
-	in, err := n.journal.Export(ctx, connect.NewRequest(&journalv1.ExportRequest{}))
+	in, err := n.journal.ExportJournal(ctx, connect.NewRequest(&journalv1.ExportJournalRequest{}))
 	if err != nil {
 		return clientError(err)
 	}
@@ -71,12 +71,12 @@ func (c *Client) importFile(ctx context.Context, r io.Reader, withBindings bool)
 	n, _ := c.current()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream := n.journal.Import(ctx)
+	stream := n.journal.ImportJournal(ctx)
 	buf := make([]byte, importBytes)
 	for {
 		got, err := io.ReadFull(r, buf)
 		if got > 0 {
-			if err := stream.Send(&journalv1.ImportRequest{Chunk: buf[:got], WithSecurityRoles: withBindings}); errors.Is(err, io.EOF) {
+			if err := stream.Send(&journalv1.ImportJournalRequest{Chunk: buf[:got], WithSecurityRoles: withBindings}); errors.Is(err, io.EOF) {
 				break // the node reports why
 			} else if err != nil {
 				return Imported{}, clientError(err)

@@ -34,11 +34,11 @@ func (e *leaderless) answer(ctx context.Context) error {
 	panic(http.ErrAbortHandler)
 }
 
-func (e *leaderless) Send(ctx context.Context, _ *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
+func (e *leaderless) SendCommand(ctx context.Context, _ *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
 	return nil, e.answer(ctx)
 }
 
-func (e *leaderless) Query(ctx context.Context, _ *connect.Request[entityv1.QueryRequest]) (*connect.Response[entityv1.QueryResponse], error) {
+func (e *leaderless) QueryEntity(ctx context.Context, _ *connect.Request[entityv1.QueryEntityRequest]) (*connect.Response[entityv1.QueryEntityResponse], error) {
 	return nil, e.answer(ctx)
 }
 

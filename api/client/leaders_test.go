@@ -158,7 +158,7 @@ func TestLeaderLookupsAreRateLimited(t *testing.T) {
 		t.Errorf("without a leader: %v", err)
 	}
 	atMost := int(time.Since(began)/(200*time.Millisecond)) + 2
-	if count.seen["Send"] < 2 || count.seen["ListShards"] > atMost {
+	if count.seen["SendCommand"] < 2 || count.seen["ListShards"] > atMost {
 		t.Errorf("calls: %v, at most %d refreshes", count.seen, atMost)
 	}
 }

@@ -33,7 +33,7 @@ func (c *Client) Upload(ctx context.Context, wasm []byte, activate bool) (Upload
 // trusted signature but reject this one, it fails with permission_denied and the
 // reason SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD.
 func UploadSigned(ctx context.Context, c *Client, wasm, signature []byte, activate bool) (Uploaded, error) {
-	res, err := UploadModule(ctx, c, &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: activate})
+	res, err := UploadModule(ctx, c, &modulev1.UploadModuleRequest{Wasm: wasm, Signature: signature, Activate: activate})
 	if err != nil {
 		return Uploaded{}, err
 	}
@@ -42,10 +42,10 @@ func UploadSigned(ctx context.Context, c *Client, wasm, signature []byte, activa
 
 // UploadModule is like Client.Upload, with all options of the API, such as
 // Force.
-func UploadModule(ctx context.Context, c *Client, req *modulev1.UploadRequest) (*modulev1.UploadResponse, error) {
+func UploadModule(ctx context.Context, c *Client, req *modulev1.UploadModuleRequest) (*modulev1.UploadModuleResponse, error) {
 	res, err := call(ctx, c, c.slow(), req,
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
-			return n.modules.Upload(ctx, r)
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.UploadModuleRequest]) (*connect.Response[modulev1.UploadModuleResponse], error) {
+			return n.modules.UploadModule(ctx, r)
 		})
 	if err == nil && req.GetActivate() {
 		c.learner.stale.Store(true) // the module may have a type that is not in the topology
@@ -56,9 +56,9 @@ func UploadModule(ctx context.Context, c *Client, req *modulev1.UploadRequest) (
 // RemoveModule removes a stored module. It fails with failed_precondition if
 // the module serves a type or if a rollout may return to it.
 func RemoveModule(ctx context.Context, c *Client, digest string) error {
-	_, err := call(ctx, c, c.opts.Timeout, &modulev1.RemoveRequest{Digest: digest},
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.RemoveRequest]) (*connect.Response[modulev1.RemoveResponse], error) {
-			return n.modules.Remove(ctx, r)
+	_, err := call(ctx, c, c.opts.Timeout, &modulev1.DeleteModuleRequest{Digest: digest},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.DeleteModuleRequest]) (*connect.Response[modulev1.DeleteModuleResponse], error) {
+			return n.modules.DeleteModule(ctx, r)
 		})
 	return err
 }
@@ -81,7 +81,7 @@ func (c *Client) Activate(ctx context.Context, entityType, digest string) (revis
 // ActivateLimited is Activate that also sets the type's limits; nil leaves them
 // unchanged.
 func (c *Client) ActivateLimited(ctx context.Context, entityType, digest string, limits *modulev1.Limits) (revision uint64, err error) {
-	res, err := ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: entityType, Digest: digest, Limits: limits})
+	res, err := ActivateModule(ctx, c, &modulev1.ActivateModuleRequest{EntityType: entityType, Digest: digest, Limits: limits})
 	if err != nil || res.GetState() != modulev1.Rollout_STATE_VERIFYING {
 		return res.GetRevision(), err
 	}
@@ -156,10 +156,10 @@ func activationRevision(ctx context.Context, c *Client, entityType, digest, abor
 // ActivateModule is like Client.Activate, with all options of the API, such as
 // Force. It does not wait for the verification of the module: the response has
 // its state, and AwaitActivation waits for its end.
-func ActivateModule(ctx context.Context, c *Client, req *modulev1.ActivateRequest) (*modulev1.ActivateResponse, error) {
+func ActivateModule(ctx context.Context, c *Client, req *modulev1.ActivateModuleRequest) (*modulev1.ActivateModuleResponse, error) {
 	res, err := call(ctx, c, c.slow(), req,
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
-			return n.modules.Activate(ctx, r)
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateModuleRequest]) (*connect.Response[modulev1.ActivateModuleResponse], error) {
+			return n.modules.ActivateModule(ctx, r)
 		})
 	c.learner.stale.Store(true) // the module may have a type that is not in the topology
 	return res, err
@@ -189,13 +189,13 @@ func (c *Client) TypeOwner(ctx context.Context, entityType string) (string, erro
 
 // Rollback makes the previous module serve an entity type. It reads the current
 // activation first, so that it reverts only that one, and only once.
-func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.RollbackResponse, error) {
-	return RollbackModule(ctx, c, &modulev1.RollbackRequest{EntityType: entityType})
+func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.RollbackModuleResponse, error) {
+	return RollbackModule(ctx, c, &modulev1.RollbackModuleRequest{EntityType: entityType})
 }
 
 // RollbackModule is like Client.Rollback, with all options of the API, such as
 // Force. If Revision is 0, it reads the current revision from the cluster.
-func RollbackModule(ctx context.Context, c *Client, req *modulev1.RollbackRequest) (*modulev1.RollbackResponse, error) {
+func RollbackModule(ctx context.Context, c *Client, req *modulev1.RollbackModuleRequest) (*modulev1.RollbackModuleResponse, error) {
 	if req.GetRevision() == 0 {
 		revision, err := servedUnder(ctx, c, req.GetEntityType())
 		if err != nil {
@@ -205,16 +205,16 @@ func RollbackModule(ctx context.Context, c *Client, req *modulev1.RollbackReques
 		req.Revision = revision
 	}
 	return call(ctx, c, c.slow(), req,
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.RollbackRequest]) (*connect.Response[modulev1.RollbackResponse], error) {
-			return n.modules.Rollback(ctx, r)
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.RollbackModuleRequest]) (*connect.Response[modulev1.RollbackModuleResponse], error) {
+			return n.modules.RollbackModule(ctx, r)
 		})
 }
 
 // servedUnder returns the revision of the type's activation.
 func servedUnder(ctx context.Context, c *Client, entityType string) (uint64, error) {
-	now, err := call(ctx, c, c.opts.Timeout, &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: entityType}},
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
-			return n.modules.Get(ctx, r)
+	now, err := call(ctx, c, c.opts.Timeout, &modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_EntityType{EntityType: entityType}},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetModuleRequest]) (*connect.Response[modulev1.GetModuleResponse], error) {
+			return n.modules.GetModule(ctx, r)
 		})
 	for _, b := range now.GetModule().GetActivations() {
 		if b.GetEntityType() == entityType {
@@ -271,9 +271,9 @@ func ChangeRollout(ctx context.Context, c *Client, req *modulev1.ChangeRolloutRe
 
 // ModuleHistory returns the activations of an entity type, newest first.
 func ModuleHistory(ctx context.Context, c *Client, entityType string) ([]*modulev1.ActivationChange, error) {
-	res, err := call(ctx, c, c.opts.Timeout, &modulev1.GetHistoryRequest{EntityType: entityType},
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetHistoryRequest]) (*connect.Response[modulev1.GetHistoryResponse], error) {
-			return n.modules.GetHistory(ctx, r)
+	res, err := call(ctx, c, c.opts.Timeout, &modulev1.GetActivationHistoryRequest{EntityType: entityType},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetActivationHistoryRequest]) (*connect.Response[modulev1.GetActivationHistoryResponse], error) {
+			return n.modules.GetActivationHistory(ctx, r)
 		})
 	return res.GetChanges(), err
 }
@@ -281,28 +281,28 @@ func ModuleHistory(ctx context.Context, c *Client, entityType string) ([]*module
 // Modules returns the stored modules, newest first.
 func (c *Client) Modules(ctx context.Context) ([]*modulev1.Module, error) {
 	return pages(func(token string) ([]*modulev1.Module, string, error) {
-		res, err := call(ctx, c, c.opts.Timeout, &modulev1.ListRequest{PageToken: token},
-			func(n *node, ctx context.Context, r *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
-				return n.modules.List(ctx, r)
+		res, err := call(ctx, c, c.opts.Timeout, &modulev1.ListModulesRequest{PageToken: token},
+			func(n *node, ctx context.Context, r *connect.Request[modulev1.ListModulesRequest]) (*connect.Response[modulev1.ListModulesResponse], error) {
+				return n.modules.ListModules(ctx, r)
 			})
 		return res.GetModules(), res.GetNextPageToken(), err
 	})
 }
 
 // Module returns the module with a digest.
-func (c *Client) Module(ctx context.Context, digest string) (*modulev1.GetResponse, error) {
-	return c.module(ctx, &modulev1.GetRequest{By: &modulev1.GetRequest_Digest{Digest: digest}})
+func (c *Client) Module(ctx context.Context, digest string) (*modulev1.GetModuleResponse, error) {
+	return c.module(ctx, &modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_Digest{Digest: digest}})
 }
 
 // ActiveModule returns the module that serves an entity type.
-func (c *Client) ActiveModule(ctx context.Context, entityType string) (*modulev1.GetResponse, error) {
-	return c.module(ctx, &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: entityType}})
+func (c *Client) ActiveModule(ctx context.Context, entityType string) (*modulev1.GetModuleResponse, error) {
+	return c.module(ctx, &modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_EntityType{EntityType: entityType}})
 }
 
-func (c *Client) module(ctx context.Context, req *modulev1.GetRequest) (*modulev1.GetResponse, error) {
+func (c *Client) module(ctx context.Context, req *modulev1.GetModuleRequest) (*modulev1.GetModuleResponse, error) {
 	return call(ctx, c, c.opts.Timeout, req,
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
-			return n.modules.Get(ctx, r)
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetModuleRequest]) (*connect.Response[modulev1.GetModuleResponse], error) {
+			return n.modules.GetModule(ctx, r)
 		})
 }
 
@@ -311,17 +311,17 @@ const maxModuleBytes = 16 << 20
 
 // Download returns a module's bytes as they were uploaded.
 func (c *Client) Download(ctx context.Context, digest string) ([]byte, error) {
-	res, err := call(ctx, c, c.slow(), &modulev1.DownloadRequest{Digest: digest},
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.DownloadRequest]) (*connect.Response[modulev1.DownloadResponse], error) {
+	res, err := call(ctx, c, c.slow(), &modulev1.DownloadModuleRequest{Digest: digest},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.DownloadModuleRequest]) (*connect.Response[modulev1.DownloadModuleResponse], error) {
 			wasm, err := download(ctx, n, r)
-			return connect.NewResponse(&modulev1.DownloadResponse{Wasm: wasm}), err
+			return connect.NewResponse(&modulev1.DownloadModuleResponse{Wasm: wasm}), err
 		})
 	return res.GetWasm(), err
 }
 
 // download assembles the pieces of a module.
-func download(ctx context.Context, n *node, r *connect.Request[modulev1.DownloadRequest]) (wasm []byte, err error) {
-	in, err := n.modules.Download(ctx, r)
+func download(ctx context.Context, n *node, r *connect.Request[modulev1.DownloadModuleRequest]) (wasm []byte, err error) {
+	in, err := n.modules.DownloadModule(ctx, r)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func (p *Projection) Run(ctx context.Context) error {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- p.Client.subscribe(ctx, p.Subscription, func(m *entityv1.SubscribeResponse, moved *cursor.Cursor) bool {
+		ended <- p.Client.subscribe(ctx, p.Subscription, func(m *entityv1.SubscribeEventsResponse, moved *cursor.Cursor) bool {
 			return q.put(ctx, m, moved)
 		})
 	}()
@@ -90,7 +90,7 @@ type batches struct {
 }
 
 // put waits for room. It returns false if ctx ends first.
-func (q *batches) put(ctx context.Context, m *entityv1.SubscribeResponse, moved *cursor.Cursor) bool {
+func (q *batches) put(ctx context.Context, m *entityv1.SubscribeEventsResponse, moved *cursor.Cursor) bool {
 	for {
 		q.mu.Lock()
 		if len(q.events) < q.most {

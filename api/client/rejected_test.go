@@ -21,7 +21,7 @@ type lateEntities struct {
 	attempts int
 }
 
-func (e *lateEntities) Send(context.Context, *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
+func (e *lateEntities) SendCommand(context.Context, *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
 	if e.attempts++; e.attempts == 1 {
 		panic(http.ErrAbortHandler)
 	}

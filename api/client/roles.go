@@ -116,9 +116,9 @@ func (t Tokens) Remove(ctx context.Context, name string) error {
 
 // CanI returns the identity under which the nodes know the caller, and whether
 // that identity may make the given call.
-func (c *Client) CanI(ctx context.Context, about *clusterv1.CanIRequest) (*clusterv1.CanIResponse, error) {
+func (c *Client) CanI(ctx context.Context, about *clusterv1.CheckAccessRequest) (*clusterv1.CheckAccessResponse, error) {
 	return call(ctx, c, c.opts.Timeout, about,
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {
-			return n.cluster.CanI(ctx, r)
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.CheckAccessRequest]) (*connect.Response[clusterv1.CheckAccessResponse], error) {
+			return n.cluster.CheckAccess(ctx, r)
 		})
 }

@@ -56,7 +56,7 @@ func (d Delivery) Cursor() string { return d.at.Text() }
 func (c *Client) Subscribe(ctx context.Context, s Subscription) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		var at cursor.Cursor
-		err := c.subscribe(ctx, s, func(m *entityv1.SubscribeResponse, moved *cursor.Cursor) bool {
+		err := c.subscribe(ctx, s, func(m *entityv1.SubscribeEventsResponse, moved *cursor.Cursor) bool {
 			at.Join(moved)
 			return m.GetSequence() == 0 || yield(delivery(m, &at), nil)
 		})
@@ -66,7 +66,7 @@ func (c *Client) Subscribe(ctx context.Context, s Subscription) iter.Seq2[Delive
 	}
 }
 
-func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
+func delivery(m *entityv1.SubscribeEventsResponse, at *cursor.Cursor) Delivery {
 	return Delivery{EntityID: m.GetEntityId(), at: at, Event: Event{
 		Sequence:     m.GetSequence(),
 		Type:         m.GetEventType(),
@@ -82,16 +82,16 @@ func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
 
 // subscribe calls show with every message and the positions that it advances,
 // until show returns false.
-func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) error {
+func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entityv1.SubscribeEventsResponse, *cursor.Cursor) bool) error {
 	var at cursor.Cursor
-	req := &entityv1.SubscribeRequest{
+	req := &entityv1.SubscribeEventsRequest{
 		EntityType: s.EntityType, Tag: s.Tag, Cursor: s.Cursor, Shards: s.Shards, Follow: s.Follow, AsData: true, PartialCursors: true, SkipTruncated: s.SkipTruncated, Upcast: s.Upcast, FromNewest: s.FromNewest,
 	}
 	pause := newBackoff(c.opts)
 	for failures := 0; ; {
 		n, place := c.current()
 		came := false
-		ended, err := subscribeOnce(ctx, n, req, func(m *entityv1.SubscribeResponse, moved *cursor.Cursor) bool {
+		ended, err := subscribeOnce(ctx, n, req, func(m *entityv1.SubscribeEventsResponse, moved *cursor.Cursor) bool {
 			came = true
 			at.Join(moved)
 			if n := m.GetSkipped(); n > 0 && s.Skipped != nil {
@@ -118,10 +118,10 @@ func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entit
 }
 
 // subscribeOnce reads from one node; ended means that the caller wants no more.
-func subscribeOnce(ctx context.Context, n *node, req *entityv1.SubscribeRequest, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) (ended bool, err error) {
+func subscribeOnce(ctx context.Context, n *node, req *entityv1.SubscribeEventsRequest, show func(*entityv1.SubscribeEventsResponse, *cursor.Cursor) bool) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := n.entities.Subscribe(ctx, connect.NewRequest(req))
+	stream, err := n.entities.SubscribeEvents(ctx, connect.NewRequest(req))
 	if err != nil {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-// Package wire encodes and decodes the messages of EntityService.SendStream
+// Package wire encodes and decodes the messages of EntityService.SendCommandStream
 // without generated code. An item costs no allocation on either side, whereas
 // the generated types cost about ten allocations an item. The bytes are
 // identical to those of the generated types; tests compare the two.

@@ -20,7 +20,7 @@ import (
 func TestRequestEqualsGenerated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		want := &entityv1.SendStreamRequest{}
+		want := &entityv1.SendCommandStreamRequest{}
 		var encoded []byte
 		for range rng.IntN(4) {
 			o, item := randomCommand(rng)
@@ -30,7 +30,7 @@ func TestRequestEqualsGenerated(t *testing.T) {
 			encoded = wire.AppendCommand(encoded, item.CorrelationId, &o)
 			want.Requests = append(want.Requests, item)
 		}
-		var got entityv1.SendStreamRequest
+		var got entityv1.SendCommandStreamRequest
 		if err := proto.Unmarshal(encoded, &got); err != nil {
 			t.Fatal(err)
 		}
@@ -41,13 +41,13 @@ func TestRequestEqualsGenerated(t *testing.T) {
 	}
 }
 
-func randomCommand(rng *rand.Rand) (wire.Outgoing, *entityv1.SendStreamRequest_Item) {
+func randomCommand(rng *rand.Rand) (wire.Outgoing, *entityv1.SendCommandStreamRequest_Item) {
 	o := wire.Outgoing{
 		EntityType: text(rng), EntityID: text(rng), Name: text(rng), Data: []byte(text(rng)), CommandID: text(rng),
 	}
-	request := &entityv1.SendRequest{
+	request := &entityv1.SendCommandRequest{
 		EntityType: o.EntityType, EntityId: o.EntityID, Command: o.Name, CommandId: o.CommandID,
-		Payload: &entityv1.SendRequest_Data{Data: o.Data},
+		Payload: &entityv1.SendCommandRequest_Data{Data: o.Data},
 	}
 	if rng.IntN(2) == 0 {
 		o.HasExpected, o.Expected = true, number(rng)
@@ -57,12 +57,12 @@ func randomCommand(rng *rand.Rand) (wire.Outgoing, *entityv1.SendStreamRequest_I
 		o.FirstAgeMs = number(rng)
 		request.FirstAttemptAgeMs = o.FirstAgeMs
 	}
-	return o, &entityv1.SendStreamRequest_Item{CorrelationId: number(rng), Request: request}
+	return o, &entityv1.SendCommandStreamRequest_Item{CorrelationId: number(rng), Request: request}
 }
 
 // checkParsedRequest checks that ParseRequest decodes the same as the generated
 // type.
-func checkParsedRequest(t *testing.T, encoded []byte, want *entityv1.SendStreamRequest) {
+func checkParsedRequest(t *testing.T, encoded []byte, want *entityv1.SendCommandStreamRequest) {
 	t.Helper()
 	i := 0
 	err := wire.ParseRequest(encoded, func(c *wire.Command) error {
@@ -83,11 +83,11 @@ func checkParsedRequest(t *testing.T, encoded []byte, want *entityv1.SendStreamR
 			if c.Kind != wire.NoPayload {
 				t.Fatalf("kind %d, wanted none", c.Kind)
 			}
-		case *entityv1.SendRequest_Data:
+		case *entityv1.SendCommandRequest_Data:
 			if c.Kind != wire.DataPayload || string(c.Payload) != string(p.Data) {
 				t.Fatalf("payload %d %q, wanted data %q", c.Kind, c.Payload, p.Data)
 			}
-		case *entityv1.SendRequest_Json:
+		case *entityv1.SendCommandRequest_Json:
 			if c.Kind != wire.JSONPayload {
 				t.Fatalf("kind %d, wanted json", c.Kind)
 			}
@@ -103,7 +103,7 @@ func checkParsedRequest(t *testing.T, encoded []byte, want *entityv1.SendStreamR
 func TestResponseEqualsGenerated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
-		want := &entityv1.SendStreamResponse{}
+		want := &entityv1.SendCommandStreamResponse{}
 		var answers []wire.Answer
 		var encoded []byte
 		for range rng.IntN(4) {
@@ -115,7 +115,7 @@ func TestResponseEqualsGenerated(t *testing.T) {
 			answers = append(answers, a)
 			want.Responses = append(want.Responses, item)
 		}
-		var got entityv1.SendStreamResponse
+		var got entityv1.SendCommandStreamResponse
 		if err := proto.Unmarshal(encoded, &got); err != nil {
 			t.Fatal(err)
 		}
@@ -142,10 +142,10 @@ func TestResponseEqualsGenerated(t *testing.T) {
 	}
 }
 
-func randomAnswer(t *testing.T, rng *rand.Rand) (wire.Answer, *entityv1.SendStreamResponse_Item) {
+func randomAnswer(t *testing.T, rng *rand.Rand) (wire.Answer, *entityv1.SendCommandStreamResponse_Item) {
 	t.Helper()
 	a := wire.Answer{Correlation: number(rng)}
-	item := &entityv1.SendStreamResponse_Item{CorrelationId: a.Correlation}
+	item := &entityv1.SendCommandStreamResponse_Item{CorrelationId: a.Correlation}
 	if rng.IntN(3) == 0 {
 		a.Code, a.Message = []byte("failed_precondition"), []byte(text(rng))
 		e := &entityv1.Error{Code: string(a.Code), Message: string(a.Message)}
@@ -159,17 +159,17 @@ func randomAnswer(t *testing.T, rng *rand.Rand) (wire.Answer, *entityv1.SendStre
 			t.Fatal(err)
 		}
 		a.Details = append(a.Details, detail)
-		item.Outcome = &entityv1.SendStreamResponse_Item_Error{Error: e}
+		item.Outcome = &entityv1.SendCommandStreamResponse_Item_Error{Error: e}
 		return a, item
 	}
 	a.Sequence, a.EventCount, a.Duplicate, a.NodeID, a.Fuel = number(rng), uint64(rng.Uint32()), rng.IntN(2) == 0, []byte(text(rng)), number(rng)
-	r := &entityv1.SendResponse{
+	r := &entityv1.SendCommandResponse{
 		Sequence: a.Sequence, EventCount: uint32(a.EventCount), Duplicate: a.Duplicate, NodeId: string(a.NodeID), Fuel: a.Fuel,
 	}
 	switch rng.IntN(3) {
 	case 0:
 		a.Kind, a.Payload = wire.DataPayload, []byte(text(rng))
-		r.Payload = &entityv1.SendResponse_Data{Data: a.Payload}
+		r.Payload = &entityv1.SendCommandResponse_Data{Data: a.Payload}
 	case 1:
 		v := structpb.NewStringValue(text(rng))
 		encoded, err := proto.Marshal(v)
@@ -177,9 +177,9 @@ func randomAnswer(t *testing.T, rng *rand.Rand) (wire.Answer, *entityv1.SendStre
 			t.Fatal(err)
 		}
 		a.Kind, a.Payload = wire.JSONPayload, encoded
-		r.Payload = &entityv1.SendResponse_Json{Json: v}
+		r.Payload = &entityv1.SendCommandResponse_Json{Json: v}
 	}
-	item.Outcome = &entityv1.SendStreamResponse_Item_Response{Response: r}
+	item.Outcome = &entityv1.SendCommandStreamResponse_Item_Response{Response: r}
 	return a, item
 }
 
@@ -221,14 +221,14 @@ func FuzzParseRequest(f *testing.F) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 20 {
 		_, item := randomCommand(rng)
-		seed, err := proto.Marshal(&entityv1.SendStreamRequest{Requests: []*entityv1.SendStreamRequest_Item{item}})
+		seed, err := proto.Marshal(&entityv1.SendCommandStreamRequest{Requests: []*entityv1.SendCommandStreamRequest_Item{item}})
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		var want entityv1.SendStreamRequest
+		var want entityv1.SendCommandStreamRequest
 		if proto.Unmarshal(msg, &want) != nil {
 			wire.ParseRequest(msg, func(*wire.Command) error { return nil })
 			return
@@ -257,7 +257,7 @@ func BenchmarkParseRequest(b *testing.B) {
 	b.Run("generated", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			var m entityv1.SendStreamRequest
+			var m entityv1.SendCommandStreamRequest
 			if err := proto.Unmarshal(msg, &m); err != nil {
 				b.Fatal(err)
 			}

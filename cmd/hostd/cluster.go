@@ -210,9 +210,9 @@ func finalizeTable(w io.Writer, v *clusterv1.FinalizeUpgradeResponse) {
 }
 
 func newClusterInit(std cli.Stdio) *cobra.Command {
-	c := cli.Ask(std, "init", "Bootstrap the cluster from a node that waits for one", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.InitializeResponse, error) {
+	c := cli.Ask(std, "init", "Bootstrap the cluster from a node that waits for one", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.InitializeClusterResponse, error) {
 		return s.Initialize(ctx)
-	}, func(w io.Writer, v *clusterv1.InitializeResponse) {
+	}, func(w io.Writer, v *clusterv1.InitializeClusterResponse) {
 		if !v.GetBootstrapped() {
 			fmt.Fprintf(w, "cluster %s exists; nothing was done\n", cli.Clean(v.GetClusterId()))
 			return

@@ -114,11 +114,11 @@ func (f *threeNodes) WatchCluster(ctx context.Context, _ *connect.Request[cluste
 	}
 }
 
-func (f *threeNodes) Drain(_ context.Context, r *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
+func (f *threeNodes) DrainNode(_ context.Context, r *connect.Request[clusterv1.DrainNodeRequest]) (*connect.Response[clusterv1.DrainNodeResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.Msg.GetNodeId() == "n3" && f.left && !f.forgetful {
-		return connect.NewResponse(&clusterv1.DrainResponse{}), nil
+		return connect.NewResponse(&clusterv1.DrainNodeResponse{}), nil
 	}
 	if r.Msg.GetNodeId() != "n1" {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such node; hostd node ls shows them"))
@@ -129,11 +129,11 @@ func (f *threeNodes) Drain(_ context.Context, r *connect.Request[clusterv1.Drain
 	if f.leads[0] > 0 {
 		return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("n1 still leads shards; hostd node ls shows it"))
 	}
-	return connect.NewResponse(&clusterv1.DrainResponse{Moved: 1}), nil
+	return connect.NewResponse(&clusterv1.DrainNodeResponse{Moved: 1}), nil
 }
 
-func (f *threeNodes) Rebalance(context.Context, *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error) {
-	return connect.NewResponse(&clusterv1.RebalanceResponse{Moves: 3}), nil
+func (f *threeNodes) RebalanceShards(context.Context, *connect.Request[clusterv1.RebalanceShardsRequest]) (*connect.Response[clusterv1.RebalanceShardsResponse], error) {
+	return connect.NewResponse(&clusterv1.RebalanceShardsResponse{Moves: 3}), nil
 }
 
 func (f *threeNodes) MoveShard(context.Context, *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error) {
@@ -343,16 +343,16 @@ func TestTroubledNodesAreMarked(t *testing.T) {
 	}
 }
 
-// Leave makes n3 leave while the first call waits for it: that call does not
+// RemoveNode makes n3 leave while the first call waits for it: that call does not
 // see the end, and later calls find no such member.
-func (f *threeNodes) Leave(_ context.Context, r *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
+func (f *threeNodes) RemoveNode(_ context.Context, r *connect.Request[clusterv1.RemoveNodeRequest]) (*connect.Response[clusterv1.RemoveNodeResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if r.Msg.GetNodeId() != "n3" || f.left && f.forgetful {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such node; hostd node ls shows them"))
 	}
 	if f.left {
-		return connect.NewResponse(&clusterv1.LeaveResponse{}), nil
+		return connect.NewResponse(&clusterv1.RemoveNodeResponse{}), nil
 	}
 	f.left = !f.stuck
 	return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("n3 is leaving and still holds 4 replicas"))
@@ -398,8 +398,8 @@ func TestLeaveIsIdempotent(t *testing.T) {
 	}
 }
 
-func (f *threeNodes) Down(context.Context, *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error) {
-	return connect.NewResponse(&clusterv1.DownResponse{}), nil
+func (f *threeNodes) DownNode(context.Context, *connect.Request[clusterv1.DownNodeRequest]) (*connect.Response[clusterv1.DownNodeResponse], error) {
+	return connect.NewResponse(&clusterv1.DownNodeResponse{}), nil
 }
 
 // TestDownPrintsItsEffect checks that an operator who declares a node down

@@ -112,7 +112,7 @@ func TestDevAuthenticatesCallers(t *testing.T) {
 		if got := hostd(t, "module", "ls", "--addr", node.API); got.code != cli.ExitFailed || !strings.Contains(got.err, "credential") {
 			t.Errorf("a command to an address: %+v", got)
 		}
-		res, err := http.Post(node.API+"/hostd.module.v1.ModuleService/List", "application/json", strings.NewReader("{}"))
+		res, err := http.Post(node.API+"/hostd.module.v1.ModuleService/ListModules", "application/json", strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}

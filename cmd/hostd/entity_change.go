@@ -19,7 +19,7 @@ type recorded struct {
 
 func newEntityPassivate(std cli.Stdio) *cobra.Command {
 	return cli.Order(std, "passivate TYPE ID", "Passivate an entity: drop it from memory until its next command", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
-		_, err := cli.Unary(ctx, s, s.EntityService.Passivate, &entityv1.PassivateRequest{EntityType: args[0], EntityId: args[1]})
+		_, err := cli.Unary(ctx, s, s.EntityService.PassivateEntity, &entityv1.PassivateEntityRequest{EntityType: args[0], EntityId: args[1]})
 		return "passivated", err
 	})
 }
@@ -27,7 +27,7 @@ func newEntityPassivate(std cli.Stdio) *cobra.Command {
 func newEntityDelete(std cli.Stdio) *cobra.Command {
 	var name cli.Named
 	c := cli.Ask(std, "delete TYPE ID", "Delete an entity and keep its history", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recorded, error) {
-		res, err := cli.Unary(ctx, s, s.EntityService.Delete, &entityv1.DeleteRequest{
+		res, err := cli.Unary(ctx, s, s.EntityService.DeleteEntity, &entityv1.DeleteEntityRequest{
 			EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs(),
 		})
 		return recorded{res.GetSequence(), name.ID}, err

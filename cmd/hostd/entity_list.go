@@ -158,7 +158,7 @@ func (v entityList) Remark() (line string, failure error) {
 func newEntityHot(std cli.Stdio) *cobra.Command {
 	var limit uint32
 	c := cli.Look(std, "hot", "List the entities with the most requests in the last 10 to 20 seconds", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (hotList, error) {
-		res, err := cli.Unary(ctx, s, s.EntityService.HotEntities, &entityv1.HotEntitiesRequest{Limit: limit})
+		res, err := cli.Unary(ctx, s, s.EntityService.ListHotEntities, &entityv1.ListHotEntitiesRequest{Limit: limit})
 		return hotList{cli.Views(res.GetEntities()), append([]string{}, res.GetMissingNodes()...), res.GetEntities()}, err
 	}, func(w io.Writer, v hotList) {
 		cli.Table(w, "TYPE\tID\tSHARD\tNODE\tCOMMANDS/S\tFUEL/S\tFUEL OF NODE", func(row func(...any)) {
@@ -175,7 +175,7 @@ func newEntityHot(std cli.Stdio) *cobra.Command {
 type hotList struct {
 	Entities     []*cli.Object `json:"entities"`
 	MissingNodes []string      `json:"missingNodes"`
-	entities     []*entityv1.HotEntitiesResponse_Entity
+	entities     []*entityv1.ListHotEntitiesResponse_Entity
 }
 
 // Remark implements cli.Remark.

@@ -37,7 +37,7 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 	var signature, wasm []byte
 	c := cli.Ask(std, "push FILE.wasm", "Upload a module and activate it for all its entity types", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (pushed, error) {
 		fmt.Fprintf(std.Err, "uploading %s (%d bytes)\n", args[0], len(wasm))
-		up, err := client.UploadModule(ctx, s.Client, &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: !noActivate, Force: force})
+		up, err := client.UploadModule(ctx, s.Client, &modulev1.UploadModuleRequest{Wasm: wasm, Signature: signature, Activate: !noActivate, Force: force})
 		printWarnings(std, up.GetWarnings())
 		return pushed{up.GetDigest(), up.GetEntityTypes(), !noActivate}, err
 	}, func(w io.Writer, v pushed) {
@@ -228,7 +228,7 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 			revision, err := shadow.Put(ctx, s, args[0], digest)
 			return binding{EntityType: args[0], Digest: digest, Revision: revision, Shadow: shadow.Percent}, err
 		}
-		res, err := client.ActivateModule(ctx, s.Client, &modulev1.ActivateRequest{EntityType: args[0], Digest: digest, Limits: wanted, Force: force, AcceptDifferences: accept, Rollout: part.Plan})
+		res, err := client.ActivateModule(ctx, s.Client, &modulev1.ActivateModuleRequest{EntityType: args[0], Digest: digest, Limits: wanted, Force: force, AcceptDifferences: accept, Rollout: part.Plan})
 		printWarnings(std, res.GetWarnings())
 		v := binding{EntityType: args[0], Digest: digest, Revision: res.GetRevision()}
 		if err != nil || res.GetState() != modulev1.Rollout_STATE_VERIFYING {
@@ -291,7 +291,7 @@ type wentBack struct {
 func newModuleRollback(std cli.Stdio) *cobra.Command {
 	var force bool
 	c := cli.Ask(std, "rollback TYPE", "Roll an entity type back to its previous module", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (wentBack, error) {
-		res, err := client.RollbackModule(ctx, s.Client, &modulev1.RollbackRequest{EntityType: args[0], Force: force})
+		res, err := client.RollbackModule(ctx, s.Client, &modulev1.RollbackModuleRequest{EntityType: args[0], Force: force})
 		printWarnings(std, res.GetWarnings())
 		return wentBack{binding{EntityType: args[0], Digest: res.GetDigest(), Revision: res.GetRevision()}, res.GetEntityTypes()}, err
 	}, func(w io.Writer, v wentBack) {

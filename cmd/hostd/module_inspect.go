@@ -61,7 +61,7 @@ func isDigestPrefix(s string) bool {
 // description is a module and its manifest, as they are printed.
 type description struct {
 	*cli.Object
-	res *modulev1.GetResponse
+	res *modulev1.GetModuleResponse
 }
 
 func newModuleDescribe(std cli.Stdio) *cobra.Command {
@@ -84,7 +84,7 @@ func newModuleDescribe(std cli.Stdio) *cobra.Command {
 
 // findModule finds a module by the type that it serves or, if there is no such
 // type, by its digest.
-func findModule(ctx context.Context, c *client.Client, name string) (*modulev1.GetResponse, error) {
+func findModule(ctx context.Context, c *client.Client, name string) (*modulev1.GetModuleResponse, error) {
 	res, err := c.ActiveModule(ctx, name)
 	if err == nil || !client.IsNotFound(err) || !isDigestPrefix(name) {
 		return res, err
@@ -96,7 +96,7 @@ func findModule(ctx context.Context, c *client.Client, name string) (*modulev1.G
 	return c.Module(ctx, digest)
 }
 
-func describeModule(w io.Writer, res *modulev1.GetResponse) {
+func describeModule(w io.Writer, res *modulev1.GetModuleResponse) {
 	m := res.GetModule()
 	cli.Table(w, "MODULE\t"+m.GetDigest(), func(row func(...any)) {
 		row("name", m.GetName())

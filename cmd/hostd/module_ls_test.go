@@ -32,7 +32,7 @@ func TestModuleTableIsBounded(t *testing.T) {
 		t.Error(out.String())
 	}
 	out.Reset()
-	describeModule(&out, &modulev1.GetResponse{Module: m})
+	describeModule(&out, &modulev1.GetModuleResponse{Module: m})
 	if !strings.Contains(out.String(), "limits of a-type-of-the-module-19") || !strings.Contains(out.String(), m.Digest) {
 		t.Error(out.String())
 	}

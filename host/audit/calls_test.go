@@ -47,8 +47,8 @@ type exports struct {
 	journalv1connect.UnimplementedJournalServiceHandler
 }
 
-func (exports) Export(_ context.Context, _ *connect.Request[journalv1.ExportRequest], out *connect.ServerStream[journalv1.ExportResponse]) error {
-	return out.Send(&journalv1.ExportResponse{Chunk: []byte("x")})
+func (exports) ExportJournal(_ context.Context, _ *connect.Request[journalv1.ExportJournalRequest], out *connect.ServerStream[journalv1.ExportJournalResponse]) error {
+	return out.Send(&journalv1.ExportJournalResponse{Chunk: []byte("x")})
 }
 
 // policy is the revision of the roles that decides every call.
@@ -141,10 +141,10 @@ func TestCallsAreWritten(t *testing.T) {
 		if _, err := clusters.ListShards(ctx, connect.NewRequest(&clusterv1.ListShardsRequest{})); connect.CodeOf(err) != connect.CodePermissionDenied {
 			t.Fatal(err)
 		}
-		if _, err := clusters.Drain(ctx, connect.NewRequest(&clusterv1.DrainRequest{NodeId: "n7"})); connect.CodeOf(err) != connect.CodeUnimplemented {
+		if _, err := clusters.DrainNode(ctx, connect.NewRequest(&clusterv1.DrainNodeRequest{NodeId: "n7"})); connect.CodeOf(err) != connect.CodeUnimplemented {
 			t.Fatal(err)
 		}
-		stream, err := journalv1connect.NewJournalServiceClient(http.DefaultClient, at).Export(ctx, connect.NewRequest(&journalv1.ExportRequest{}))
+		stream, err := journalv1connect.NewJournalServiceClient(http.DefaultClient, at).ExportJournal(ctx, connect.NewRequest(&journalv1.ExportJournalRequest{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +238,7 @@ func TestRejectedCredentialIsLogged(t *testing.T) {
 	path := logPath(t)
 	l, stop := started(t, Options{Path: path, Node: "n1"})
 	calls := NewCalls(l, CallOptions{Services: []protoreflect.ServiceDescriptor{clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0)}, Passed: never})
-	r := httptest.NewRequest(http.MethodPost, clusterv1connect.ClusterServiceDrainProcedure, nil)
+	r := httptest.NewRequest(http.MethodPost, clusterv1connect.ClusterServiceDrainNodeProcedure, nil)
 	r.RemoteAddr = "127.9.9.9:4000"
 	r.Header.Set("Authorization", "Bearer hst_secret")
 	calls.RecordRefused(r, "unknown")

@@ -278,7 +278,7 @@ func BenchmarkAdd(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	go l.Run(ctx)
 	defer func() { cancel(); <-l.closed }()
-	e := Entry{Stage: StageComplete, Principal: Principal{"token", "ann"}, Address: "127.0.0.1:4000", Method: "/hostd.entity.v1.EntityService/Send", Verb: "invoke", Type: "order", ID: "o-1", CommandID: "c-1", Code: "ok"}
+	e := Entry{Stage: StageComplete, Principal: Principal{"token", "ann"}, Address: "127.0.0.1:4000", Method: "/hostd.entity.v1.EntityService/SendCommand", Verb: "invoke", Type: "order", ID: "o-1", CommandID: "c-1", Code: "ok"}
 	b.ReportAllocs()
 	for b.Loop() {
 		for len(l.queue) > maxQueued-1 {

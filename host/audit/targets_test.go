@@ -63,10 +63,10 @@ func TestChangeLinesAreUnambiguous(t *testing.T) {
 		`roles="a,b",c token_name=ci expires_at.seconds=1700000000`: &clusterv1.CreateTokenRequest{TokenName: "ci", Roles: []string{"a,b", "c"}, ExpiresAt: timestamppb.New(time.Unix(1_700_000_000, 0)), TokenSha256: []byte("hash")},
 		"owner=token:bo":                 &modulev1.SetOwnerRequest{EntityType: "order", Owner: "token:bo"},
 		"action=ACTION_ABORT force=true": &modulev1.ChangeRolloutRequest{EntityType: "order", Action: modulev1.ChangeRolloutRequest_ACTION_ABORT, Force: true},
-		"accept_differences=true digest=ab limits.max_events=3 rollout.prefix=a/ rollout.share=7": &modulev1.ActivateRequest{EntityType: "order", Digest: "ab", AcceptDifferences: true, Limits: &modulev1.Limits{MaxEvents: 3}, Rollout: &modulev1.RolloutPlan{Share: 7, Prefix: "a/"}},
+		"accept_differences=true digest=ab limits.max_events=3 rollout.prefix=a/ rollout.share=7": &modulev1.ActivateModuleRequest{EntityType: "order", Digest: "ab", AcceptDifferences: true, Limits: &modulev1.Limits{MaxEvents: 3}, Rollout: &modulev1.RolloutPlan{Share: 7, Prefix: "a/"}},
 		"role_name=r rules.1.effect=allow rules.1.verbs=read,query rules.2.effect=deny rules.2.types=a*": &clusterv1.PutRoleRequest{RoleName: "r", Rules: []*clusterv1.RoleRule{
 			{Effect: "allow", Verbs: []string{"read", "query"}}, {Effect: "deny", Types: []string{"a*"}}}},
-		"with_security_roles=true": &journalv1.ImportRequest{Chunk: []byte("secret"), WithSecurityRoles: true},
+		"with_security_roles=true": &journalv1.ImportJournalRequest{Chunk: []byte("secret"), WithSecurityRoles: true},
 		"key=greeting":             &clusterv1.PutSettingRequest{Key: "greeting", Value: "secret"},
 	} {
 		var e Entry

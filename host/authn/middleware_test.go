@@ -86,7 +86,7 @@ func (w *world) ask(path, remote string, header ...string) (status int, who *Pri
 }
 
 const (
-	somePath  = "/hostd.entity.v1.EntityService/Send"
+	somePath  = "/hostd.entity.v1.EntityService/SendCommand"
 	stranger  = "192.0.2.7:1000"
 	neighbour = "127.0.0.1:1000"
 )
@@ -161,7 +161,7 @@ func TestProceduresWithoutAuthentication(t *testing.T) {
 		{"/metrics", stranger, false},
 		{"/metrics", "", false},
 		{"/livez/", neighbour, false},
-		{"/livez/../hostd.entity.v1.EntityService/Send", neighbour, false},
+		{"/livez/../hostd.entity.v1.EntityService/SendCommand", neighbour, false},
 		{"//livez", neighbour, false},
 		{"/grpc.health.v1.HealthX/Check", neighbour, false},
 		{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", neighbour, false},

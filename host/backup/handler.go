@@ -71,8 +71,8 @@ func (s *journalHandler) enter(ctx context.Context) (_ context.Context, g *admis
 	}, nil
 }
 
-// Export streams an export file.
-func (s *journalHandler) Export(ctx context.Context, _ *connect.Request[journalv1.ExportRequest], stream *connect.ServerStream[journalv1.ExportResponse]) error {
+// ExportJournal streams an export file.
+func (s *journalHandler) ExportJournal(ctx context.Context, _ *connect.Request[journalv1.ExportJournalRequest], stream *connect.ServerStream[journalv1.ExportJournalResponse]) error {
 	ctx, guard, leave, err := s.enter(ctx)
 	if err != nil {
 		return status.Public(s.log, err)
@@ -97,7 +97,7 @@ const exportBytes = 512 << 10
 
 // exportWriter collects writes into messages of exportBytes.
 type exportWriter struct {
-	stream *connect.ServerStream[journalv1.ExportResponse]
+	stream *connect.ServerStream[journalv1.ExportJournalResponse]
 	guard  *admission.Stream
 	buf    []byte
 }
@@ -122,14 +122,14 @@ func (w *exportWriter) flush() error {
 		return nil
 	}
 	w.guard.BeginWrite()
-	err := w.stream.Send(&journalv1.ExportResponse{Chunk: w.buf})
+	err := w.stream.Send(&journalv1.ExportJournalResponse{Chunk: w.buf})
 	w.guard.EndWrite()
 	w.buf = w.buf[:0]
 	return err
 }
 
-// Import reads an export file.
-func (s *journalHandler) Import(ctx context.Context, stream *connect.ClientStream[journalv1.ImportRequest]) (*connect.Response[journalv1.ImportResponse], error) {
+// ImportJournal reads an export file.
+func (s *journalHandler) ImportJournal(ctx context.Context, stream *connect.ClientStream[journalv1.ImportJournalRequest]) (*connect.Response[journalv1.ImportJournalResponse], error) {
 	ctx, _, leave, err := s.enter(ctx)
 	if err != nil {
 		return nil, status.Public(s.log, err)
@@ -149,12 +149,12 @@ func (s *journalHandler) Import(ctx context.Context, stream *connect.ClientStrea
 	if err != nil {
 		return nil, status.Public(s.log, errors.Join(err, context.Cause(ctx)))
 	}
-	return connect.NewResponse(&journalv1.ImportResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest, PausedRollouts: got.PausedRollouts, Omitted: got.Omitted}), nil
+	return connect.NewResponse(&journalv1.ImportJournalResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest, PausedRollouts: got.PausedRollouts, Omitted: got.Omitted}), nil
 }
 
 // importReader is an io.Reader over the messages of an import.
 type importReader struct {
-	stream *connect.ClientStream[journalv1.ImportRequest]
+	stream *connect.ClientStream[journalv1.ImportJournalRequest]
 	chunk  []byte
 }
 

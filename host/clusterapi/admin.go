@@ -56,8 +56,8 @@ func (s *adminService) MoveShard(ctx context.Context, req *connect.Request[clust
 	return connect.NewResponse(&clusterv1.MoveShardResponse{}), nil
 }
 
-// Drain moves all leaderships away from a node.
-func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
+// DrainNode moves all leaderships away from a node.
+func (s *adminService) DrainNode(ctx context.Context, req *connect.Request[clusterv1.DrainNodeRequest]) (*connect.Response[clusterv1.DrainNodeResponse], error) {
 	node := sharding.NodeID(req.Msg.GetNodeId())
 	before, err := s.leaders(ctx, node)
 	if err == nil || errors.Is(err, ErrUnknownNode) { // a node that has left is an error here and success in the next call
@@ -78,7 +78,7 @@ func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&clusterv1.DrainResponse{Moved: before}), nil
+	return connect.NewResponse(&clusterv1.DrainNodeResponse{Moved: before}), nil
 }
 
 // pendingDrain describes the remaining work of a drain, for a node that does
@@ -94,16 +94,16 @@ func (s *adminService) pendingDrain(ctx context.Context, node sharding.NodeID) (
 	return "", err
 }
 
-// Resume allows a node to lead again.
-func (s *adminService) Resume(ctx context.Context, req *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error) {
+// ResumeNode allows a node to lead again.
+func (s *adminService) ResumeNode(ctx context.Context, req *connect.Request[clusterv1.ResumeNodeRequest]) (*connect.Response[clusterv1.ResumeNodeResponse], error) {
 	if err := s.admin.Resume(ctx, sharding.NodeID(req.Msg.GetNodeId())); err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&clusterv1.ResumeResponse{}), nil
+	return connect.NewResponse(&clusterv1.ResumeNodeResponse{}), nil
 }
 
-// Leave removes a node from the cluster.
-func (s *adminService) Leave(ctx context.Context, req *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
+// RemoveNode removes a node from the cluster.
+func (s *adminService) RemoveNode(ctx context.Context, req *connect.Request[clusterv1.RemoveNodeRequest]) (*connect.Response[clusterv1.RemoveNodeResponse], error) {
 	node := sharding.NodeID(req.Msg.GetNodeId())
 	err := s.admin.Leave(ctx, node)
 	if err == nil {
@@ -118,24 +118,24 @@ func (s *adminService) Leave(ctx context.Context, req *connect.Request[clusterv1
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&clusterv1.LeaveResponse{}), nil
+	return connect.NewResponse(&clusterv1.RemoveNodeResponse{}), nil
 }
 
-// Down declares a node dead.
-func (s *adminService) Down(ctx context.Context, req *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error) {
+// DownNode declares a node dead.
+func (s *adminService) DownNode(ctx context.Context, req *connect.Request[clusterv1.DownNodeRequest]) (*connect.Response[clusterv1.DownNodeResponse], error) {
 	if err := s.admin.Down(ctx, sharding.NodeID(req.Msg.GetNodeId())); err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&clusterv1.DownResponse{}), nil
+	return connect.NewResponse(&clusterv1.DownNodeResponse{}), nil
 }
 
-// Rebalance starts to balance the cluster.
-func (s *adminService) Rebalance(ctx context.Context, _ *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error) {
+// RebalanceShards starts to balance the cluster.
+func (s *adminService) RebalanceShards(ctx context.Context, _ *connect.Request[clusterv1.RebalanceShardsRequest]) (*connect.Response[clusterv1.RebalanceShardsResponse], error) {
 	moves, err := s.admin.Rebalance(ctx)
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	return connect.NewResponse(&clusterv1.RebalanceResponse{Moves: moves}), nil
+	return connect.NewResponse(&clusterv1.RebalanceShardsResponse{Moves: moves}), nil
 }
 
 // leaders returns how many shards a member leads.

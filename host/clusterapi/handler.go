@@ -51,11 +51,11 @@ type handler struct {
 // node may lack.
 type adminHandler interface {
 	MoveShard(context.Context, *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error)
-	Drain(context.Context, *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error)
-	Resume(context.Context, *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error)
-	Leave(context.Context, *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error)
-	Down(context.Context, *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error)
-	Rebalance(context.Context, *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error)
+	DrainNode(context.Context, *connect.Request[clusterv1.DrainNodeRequest]) (*connect.Response[clusterv1.DrainNodeResponse], error)
+	ResumeNode(context.Context, *connect.Request[clusterv1.ResumeNodeRequest]) (*connect.Response[clusterv1.ResumeNodeResponse], error)
+	RemoveNode(context.Context, *connect.Request[clusterv1.RemoveNodeRequest]) (*connect.Response[clusterv1.RemoveNodeResponse], error)
+	DownNode(context.Context, *connect.Request[clusterv1.DownNodeRequest]) (*connect.Response[clusterv1.DownNodeResponse], error)
+	RebalanceShards(context.Context, *connect.Request[clusterv1.RebalanceShardsRequest]) (*connect.Response[clusterv1.RebalanceShardsResponse], error)
 }
 
 type upgradeHandler interface {
@@ -63,7 +63,7 @@ type upgradeHandler interface {
 }
 
 type initHandler interface {
-	Initialize(context.Context, *connect.Request[clusterv1.InitializeRequest]) (*connect.Response[clusterv1.InitializeResponse], error)
+	InitializeCluster(context.Context, *connect.Request[clusterv1.InitializeClusterRequest]) (*connect.Response[clusterv1.InitializeClusterResponse], error)
 }
 
 type logHandler interface {

@@ -34,8 +34,8 @@ type initService struct {
 	log          *slog.Logger
 }
 
-// Initialize makes the node bootstrap its cluster.
-func (s *initService) Initialize(ctx context.Context, _ *connect.Request[clusterv1.InitializeRequest]) (*connect.Response[clusterv1.InitializeResponse], error) {
+// InitializeCluster makes the node bootstrap its cluster.
+func (s *initService) InitializeCluster(ctx context.Context, _ *connect.Request[clusterv1.InitializeClusterRequest]) (*connect.Response[clusterv1.InitializeClusterResponse], error) {
 	looks := 0
 	var now BootstrapProgress
 	err := await(ctx, func() (_ string, err error) {
@@ -48,7 +48,7 @@ func (s *initService) Initialize(ctx context.Context, _ *connect.Request[cluster
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	out := &clusterv1.InitializeResponse{ClusterId: now.Cluster}
+	out := &clusterv1.InitializeClusterResponse{ClusterId: now.Cluster}
 	if looks > 1 && now.Bootstrapped {
 		out.Bootstrapped, out.UnreachableSeeds = true, now.Unanswered
 	}

@@ -40,7 +40,7 @@ func (s localAdmin) Drain(ctx context.Context, node sharding.NodeID) error {
 		return nil // the node leads no shard
 	}
 	err := s.aboutNode(ctx, coordinator.OperationDrain, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
-		_, err := c.Drain(ctx, connect.NewRequest(&clusterv1.DrainRequest{NodeId: string(node)}))
+		_, err := c.DrainNode(ctx, connect.NewRequest(&clusterv1.DrainNodeRequest{NodeId: string(node)}))
 		return err
 	})
 	if err != nil || leaderproxy.FromPeer(ctx) {
@@ -51,7 +51,7 @@ func (s localAdmin) Drain(ctx context.Context, node sharding.NodeID) error {
 
 func (s localAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
 	return s.aboutNode(ctx, coordinator.OperationResume, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
-		_, err := c.Resume(ctx, connect.NewRequest(&clusterv1.ResumeRequest{NodeId: string(node)}))
+		_, err := c.ResumeNode(ctx, connect.NewRequest(&clusterv1.ResumeNodeRequest{NodeId: string(node)}))
 		return err
 	})
 }
@@ -61,14 +61,14 @@ func (s localAdmin) Leave(ctx context.Context, node sharding.NodeID) error {
 		return nil // the node has left already
 	}
 	return s.aboutNode(ctx, coordinator.OperationLeave, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
-		_, err := c.Leave(ctx, connect.NewRequest(&clusterv1.LeaveRequest{NodeId: string(node)}))
+		_, err := c.RemoveNode(ctx, connect.NewRequest(&clusterv1.RemoveNodeRequest{NodeId: string(node)}))
 		return err
 	})
 }
 
 func (s localAdmin) Down(ctx context.Context, node sharding.NodeID) error {
 	return s.aboutNode(ctx, coordinator.OperationDown, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
-		_, err := c.Down(ctx, connect.NewRequest(&clusterv1.DownRequest{NodeId: string(node)}))
+		_, err := c.DownNode(ctx, connect.NewRequest(&clusterv1.DownNodeRequest{NodeId: string(node)}))
 		return err
 	})
 }
@@ -85,7 +85,7 @@ func (s localAdmin) aboutNode(ctx context.Context, kind coordinator.OperationKin
 func (s localAdmin) Rebalance(ctx context.Context) (moves uint32, err error) {
 	remaining, err := s.submit(ctx, coordinator.Operation{Kind: coordinator.OperationRebalance},
 		func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
-			res, err := c.Rebalance(ctx, connect.NewRequest(&clusterv1.RebalanceRequest{}))
+			res, err := c.RebalanceShards(ctx, connect.NewRequest(&clusterv1.RebalanceShardsRequest{}))
 			if err == nil {
 				moves = res.Msg.GetMoves()
 			}

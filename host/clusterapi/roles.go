@@ -31,7 +31,7 @@ type rolesHandler interface {
 	ListTokens(context.Context, *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error)
 	CreateToken(context.Context, *connect.Request[clusterv1.CreateTokenRequest]) (*connect.Response[clusterv1.CreateTokenResponse], error)
 	DeleteToken(context.Context, *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error)
-	CanI(context.Context, *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error)
+	CheckAccess(context.Context, *connect.Request[clusterv1.CheckAccessRequest]) (*connect.Response[clusterv1.CheckAccessResponse], error)
 }
 
 // RoleStore stores the roles of the cluster, on any node. Reads use this node's
@@ -278,15 +278,15 @@ func (s *roleService) DeleteToken(ctx context.Context, req *connect.Request[clus
 	return connect.NewResponse(&clusterv1.DeleteTokenResponse{}), nil
 }
 
-// CanI returns the caller's identity, and whether it may make a call.
-func (s *roleService) CanI(ctx context.Context, req *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {
+// CheckAccess returns the caller's identity, and whether it may make a call.
+func (s *roleService) CheckAccess(ctx context.Context, req *connect.Request[clusterv1.CheckAccessRequest]) (*connect.Response[clusterv1.CheckAccessResponse], error) {
 	m := req.Msg
 	c, known := authorize.CallOf(m)
 	if !known {
 		return nil, status.Public(s.Logger, status.Argument("unknown verb; 'hostd role describe admin' lists the verbs"))
 	}
 	if s.Auth == nil {
-		return connect.NewResponse(&clusterv1.CanIResponse{
+		return connect.NewResponse(&clusterv1.CheckAccessResponse{
 			Allowed: true, Reason: "this node does not authenticate callers", Kind: string(authn.KindAnonymous),
 		}), nil
 	}
@@ -300,7 +300,7 @@ func (s *roleService) CanI(ctx context.Context, req *connect.Request[clusterv1.C
 			a.Allowed, a.Reason = false, err.Error()
 		}
 	}
-	return connect.NewResponse(&clusterv1.CanIResponse{
+	return connect.NewResponse(&clusterv1.CheckAccessResponse{
 		Allowed: a.Allowed, Reason: a.Reason, Kind: string(a.Caller.Kind), Name: a.Caller.Name, Groups: a.Caller.Groups, Roles: a.Roles,
 	}), nil
 }

@@ -25,10 +25,10 @@ func TestRequestsFromBeforePauseAreRejected(t *testing.T) {
 	p := new(pauses)
 	s := serve(t, edge.Options{Pauses: p})
 	c := s.entities()
-	if _, err := c.Send(t.Context(), connect.NewRequest(add("a", 1))); err != nil {
+	if _, err := c.SendCommand(t.Context(), connect.NewRequest(add("a", 1))); err != nil {
 		t.Fatal(err)
 	}
-	stream := c.SendStream(t.Context())
+	stream := c.SendCommandStream(t.Context())
 	if err := stream.Send(message(1, add("b", 1))); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestRequestsFromBeforePauseAreRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.epoch.Add(1)
-	if _, err := c.Send(t.Context(), connect.NewRequest(add("a", 1))); connect.CodeOf(err) != connect.CodeUnavailable {
+	if _, err := c.SendCommand(t.Context(), connect.NewRequest(add("a", 1))); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("on a connection from before: %v", err)
 	}
 	_ = stream.Send(message(2, add("a", 1)))
@@ -47,7 +47,7 @@ func TestRequestsFromBeforePauseAreRejected(t *testing.T) {
 	stream.CloseRequest()
 	stream.CloseResponse()
 	eventually(t, "a new connection", func() bool {
-		_, err := c.Send(t.Context(), connect.NewRequest(add("a", 1)))
+		_, err := c.SendCommand(t.Context(), connect.NewRequest(add("a", 1)))
 		return err == nil
 	})
 	if n := s.world.Total("a"); n != 2 {

@@ -22,10 +22,10 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-func echoRequest(i int) *entityv1.SendRequest {
-	return &entityv1.SendRequest{
+func echoRequest(i int) *entityv1.SendCommandRequest {
+	return &entityv1.SendCommandRequest{
 		EntityType: "counter", EntityId: fmt.Sprintf("entity-%d", i), Command: "echo",
-		Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":3}`)}, CommandId: fmt.Sprintf("%032d", i),
+		Payload: &entityv1.SendCommandRequest_Data{Data: []byte(`{"amount":3}`)}, CommandId: fmt.Sprintf("%032d", i),
 	}
 }
 
@@ -83,7 +83,7 @@ func BenchmarkUnary(b *testing.B) {
 		s := serve(b, edge.Options{})
 		c := s.entities(connect.WithAcceptCompression("gzip", nil, nil))
 		clients(b, parallel, func(i int) error {
-			_, err := c.Send(context.Background(), connect.NewRequest(echoRequest(i)))
+			_, err := c.SendCommand(context.Background(), connect.NewRequest(echoRequest(i)))
 			return err
 		})
 	})
@@ -91,7 +91,7 @@ func BenchmarkUnary(b *testing.B) {
 		s := serve(b, edge.Options{})
 		c := entityv1connect.NewEntityServiceClient(s.h2, s.url, connect.WithAcceptCompression("gzip", nil, nil), connect.WithProtoJSON())
 		clients(b, parallel, func(i int) error {
-			_, err := c.Send(context.Background(), connect.NewRequest(echoRequest(i)))
+			_, err := c.SendCommand(context.Background(), connect.NewRequest(echoRequest(i)))
 			return err
 		})
 	})
@@ -112,7 +112,7 @@ func BenchmarkHandler(b *testing.B) {
 		message    proto.Message
 	}{
 		{"echo", "/echo", echo, wrapperspb.Bytes(make([]byte, 100))},
-		{"send", entityPath + "Send", server.Handler(), echoRequest(1)},
+		{"send", entityPath + "SendCommand", server.Handler(), echoRequest(1)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			body, err := proto.Marshal(c.message)

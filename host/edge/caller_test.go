@@ -38,17 +38,17 @@ func (f forger) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestRequestsCarryTheirCaller(t *testing.T) {
 	check := func(t *testing.T, what string, c entityv1connect.EntityServiceClient, want string) {
 		t.Helper()
-		sent, err := c.Send(t.Context(), connect.NewRequest(&entityv1.SendRequest{EntityType: rpctest.Counter, EntityId: "a", Command: "who", Payload: &entityv1.SendRequest_Data{Data: []byte("{}")}}))
+		sent, err := c.SendCommand(t.Context(), connect.NewRequest(&entityv1.SendCommandRequest{EntityType: rpctest.Counter, EntityId: "a", Command: "who", Payload: &entityv1.SendCommandRequest_Data{Data: []byte("{}")}}))
 		if err != nil || string(sent.Msg.GetData()) != want {
 			t.Errorf("%s sends: %s, %v", what, sent.Msg.GetData(), err)
 		}
-		asked, err := c.Query(t.Context(), connect.NewRequest(&entityv1.QueryRequest{EntityType: rpctest.Counter, EntityId: "a", Query: "who", Payload: &entityv1.QueryRequest_Data{Data: []byte("{}")}}))
+		asked, err := c.QueryEntity(t.Context(), connect.NewRequest(&entityv1.QueryEntityRequest{EntityType: rpctest.Counter, EntityId: "a", Query: "who", Payload: &entityv1.QueryEntityRequest_Data{Data: []byte("{}")}}))
 		if err != nil || string(asked.Msg.GetData()) != want {
 			t.Errorf("%s asks: %s, %v", what, asked.Msg.GetData(), err)
 		}
-		stream := c.SendStream(t.Context())
-		who := &entityv1.SendStreamRequest_Item{Request: &entityv1.SendRequest{EntityType: rpctest.Counter, EntityId: "a", Command: "who", Payload: &entityv1.SendRequest_Data{Data: []byte("{}")}}}
-		if err := stream.Send(&entityv1.SendStreamRequest{Requests: []*entityv1.SendStreamRequest_Item{who}}); err != nil {
+		stream := c.SendCommandStream(t.Context())
+		who := &entityv1.SendCommandStreamRequest_Item{Request: &entityv1.SendCommandRequest{EntityType: rpctest.Counter, EntityId: "a", Command: "who", Payload: &entityv1.SendCommandRequest_Data{Data: []byte("{}")}}}
+		if err := stream.Send(&entityv1.SendCommandStreamRequest{Requests: []*entityv1.SendCommandStreamRequest_Item{who}}); err != nil {
 			t.Fatal(err)
 		}
 		m, err := stream.Receive()
@@ -109,7 +109,7 @@ func TestForwardedCallIsAuthorizedAgain(t *testing.T) {
 	g.begin(t)
 	g.role(t, "clerk", access.Rule{Effect: access.Allow, Verbs: []string{access.Read}, Types: []string{"counter"}, IDPrefixes: []string{"${principal.name}/"}})
 	g.bind(t, "token:ann", "clerk")
-	if _, err := g.entitiesAs("root").Send(t.Context(), connect.NewRequest(add("ann/1", 1))); err != nil {
+	if _, err := g.entitiesAs("root").SendCommand(t.Context(), connect.NewRequest(add("ann/1", 1))); err != nil {
 		t.Fatal(err)
 	}
 	call := func(listener, says, id string) map[string]error {

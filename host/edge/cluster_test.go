@@ -47,27 +47,27 @@ var adminRows = map[string]struct {
 	changes bool
 	body    string
 }{
-	"GetCluster":      {false, `{}`},
-	"ListShards":      {false, `{}`},
-	"WatchCluster":    {false, ""},
-	"WatchShards":     {false, ""},
-	"WatchStats":      {false, ""},
-	"TailLogs":        {false, ""},
-	"ProfileNode":     {true, ""},
-	"ProfileGuests":   {false, ""},
-	"MoveShard":       {true, `{"shardId":1,"toNode":"n1"}`},
-	"Drain":           {true, `{"nodeId":"n3"}`},
-	"Resume":          {true, `{"nodeId":"n3"}`},
-	"Leave":           {true, `{"nodeId":"n2"}`},
-	"Down":            {true, `{"nodeId":"n3"}`},
-	"Rebalance":       {true, `{}`},
-	"FinalizeUpgrade": {true, `{"clusterVersion":1}`},
-	"Initialize":      {true, `{}`},
-	"SetPolicy":       {true, `{"replication":5}`},
-	"PutSetting":      {true, `{"key":"a","value":"b"}`},
-	"GetSetting":      {false, `{"key":"a"}`},
-	"ListSettings":    {false, `{}`},
-	"WatchSettings":   {false, ""},
+	"GetCluster":        {false, `{}`},
+	"ListShards":        {false, `{}`},
+	"WatchCluster":      {false, ""},
+	"WatchShards":       {false, ""},
+	"WatchStats":        {false, ""},
+	"TailLogs":          {false, ""},
+	"ProfileNode":       {true, ""},
+	"ProfileGuests":     {false, ""},
+	"MoveShard":         {true, `{"shardId":1,"toNode":"n1"}`},
+	"DrainNode":         {true, `{"nodeId":"n3"}`},
+	"ResumeNode":        {true, `{"nodeId":"n3"}`},
+	"RemoveNode":        {true, `{"nodeId":"n2"}`},
+	"DownNode":          {true, `{"nodeId":"n3"}`},
+	"RebalanceShards":   {true, `{}`},
+	"FinalizeUpgrade":   {true, `{"clusterVersion":1}`},
+	"InitializeCluster": {true, `{}`},
+	"SetPolicy":         {true, `{"replication":5}`},
+	"PutSetting":        {true, `{"key":"a","value":"b"}`},
+	"GetSetting":        {false, `{"key":"a"}`},
+	"ListSettings":      {false, `{}`},
+	"WatchSettings":     {false, ""},
 
 	"ListRoles":         {false, `{}`},
 	"PutRole":           {true, `{"roleName":"clerk","rules":[{"effect":"allow","verbs":["invoke"]}]}`},
@@ -78,7 +78,7 @@ var adminRows = map[string]struct {
 	"ListTokens":        {false, `{}`},
 	"CreateToken":       {true, `{"tokenName":"ci","tokenSha256":"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=","roles":["viewer"]}`},
 	"DeleteToken":       {true, `{"tokenName":"ci"}`},
-	"CanI":              {false, `{"verb":"invoke"}`},
+	"CheckAccess":       {false, `{"verb":"invoke"}`},
 }
 
 // TestAdmin checks that a caller that may not change the cluster cannot do so by
@@ -153,23 +153,23 @@ func TestOrders(t *testing.T) {
 	if shards, _ := s.world.Nodes.Shards(t.Context()); shards[1].Leader != "n3" {
 		t.Errorf("shard 2 is led by %s", shards[1].Leader)
 	}
-	drained, err := s.cluster().Drain(t.Context(), connect.NewRequest(&clusterv1.DrainRequest{NodeId: "n3"}))
+	drained, err := s.cluster().DrainNode(t.Context(), connect.NewRequest(&clusterv1.DrainNodeRequest{NodeId: "n3"}))
 	if err != nil || drained.Msg.GetMoved() != 2 {
 		t.Fatal(drained, err)
 	}
 	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[2].Leaders != 0 || o.Members[2].Status != "draining" {
 		t.Errorf("after the drain: %+v", o.Members[2])
 	}
-	if _, err := s.cluster().Resume(t.Context(), connect.NewRequest(&clusterv1.ResumeRequest{NodeId: "n3"})); err != nil {
+	if _, err := s.cluster().ResumeNode(t.Context(), connect.NewRequest(&clusterv1.ResumeNodeRequest{NodeId: "n3"})); err != nil {
 		t.Fatal(err)
 	}
 	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[2].Status != "up" {
 		t.Errorf("resumed: %+v", o.Members[2])
 	}
-	if _, err := s.cluster().Down(t.Context(), connect.NewRequest(&clusterv1.DownRequest{NodeId: "n3"})); err != nil {
+	if _, err := s.cluster().DownNode(t.Context(), connect.NewRequest(&clusterv1.DownNodeRequest{NodeId: "n3"})); err != nil {
 		t.Fatal(err)
 	}
-	moves, err := s.cluster().Rebalance(t.Context(), connect.NewRequest(&clusterv1.RebalanceRequest{}))
+	moves, err := s.cluster().RebalanceShards(t.Context(), connect.NewRequest(&clusterv1.RebalanceShardsRequest{}))
 	if err != nil || moves.Msg.GetMoves() != 1 {
 		t.Error(moves, err)
 	}
@@ -190,11 +190,11 @@ func TestOrders(t *testing.T) {
 		{"MoveShard", `{"shardId":9,"toNode":"n1"}`, connect.CodeNotFound},
 		{"MoveShard", `{"shardId":1,"toNode":"n3"}`, connect.CodeFailedPrecondition},
 		{"MoveShard", `{"shardId":1}`, connect.CodeInvalidArgument},
-		{"Drain", `{"nodeId":"n9"}`, connect.CodeNotFound},
-		{"Drain", `{}`, connect.CodeInvalidArgument},
-		{"Down", `{"nodeId":"n9"}`, connect.CodeNotFound},
-		{"Leave", `{"nodeId":"n9"}`, connect.CodeNotFound},
-		{"Resume", `{"nodeId":"n9"}`, connect.CodeNotFound},
+		{"DrainNode", `{"nodeId":"n9"}`, connect.CodeNotFound},
+		{"DrainNode", `{}`, connect.CodeInvalidArgument},
+		{"DownNode", `{"nodeId":"n9"}`, connect.CodeNotFound},
+		{"RemoveNode", `{"nodeId":"n9"}`, connect.CodeNotFound},
+		{"ResumeNode", `{"nodeId":"n9"}`, connect.CodeNotFound},
 		{"FinalizeUpgrade", `{"clusterVersion":3}`, connect.CodeFailedPrecondition},
 		{"PutSetting", `{"key":"a b"}`, connect.CodeInvalidArgument},
 		{"PutSetting", `{"value":"x"}`, connect.CodeInvalidArgument},
@@ -207,7 +207,7 @@ func TestOrders(t *testing.T) {
 	s.world.Nodes.Fail(&sharding.NotLeaderError{})
 	s.world.Kept.Fail(&sharding.NotLeaderError{})
 	for path, row := range adminRows {
-		if row.body != "" && path != "CanI" { // CanI is answered by the node itself
+		if row.body != "" && path != "CheckAccess" { // CheckAccess is answered by the node itself
 			_, body := s.post(t, clusterPath+path, row.body)
 			wantCode(t, body, connect.CodeUnavailable)
 		}
@@ -220,8 +220,8 @@ func TestOperationOutlastsItsCall(t *testing.T) {
 	s := serve(t, edge.Options{Admin: true, DefaultDeadline: time.Second})
 	for _, order := range []struct{ path, body, want string }{
 		{"MoveShard", `{"shardId":1,"toNode":"n2"}`, "shard 1 is still led by n1, and the transfer to n2 continues"},
-		{"Drain", `{"nodeId":"n1"}`, "n1 still leads 2 of 2 shards"},
-		{"Leave", `{"nodeId":"n3"}`, "n3 is leaving and still has 4 replicas"},
+		{"DrainNode", `{"nodeId":"n1"}`, "n1 still leads 2 of 2 shards"},
+		{"RemoveNode", `{"nodeId":"n3"}`, "n3 is leaving and still has 4 replicas"},
 	} {
 		_, body := s.post(t, clusterPath+order.path, order.body)
 		wantCode(t, body, connect.CodeDeadlineExceeded)
@@ -233,7 +233,7 @@ func TestOperationOutlastsItsCall(t *testing.T) {
 	}
 	// n1 is suspected, so a different node reports that n1 leads nothing.
 	s.world.Nodes.Pend(&clusterv1.PendingOperation{Kind: "drain", NodeId: "n1", Remaining: 2, Reason: "nothing is heard of it"})
-	if _, body := s.post(t, clusterPath+"Drain", `{"nodeId":"n1"}`); !strings.Contains(body, "n1 may still lead 2 shards: nothing is heard of it") {
+	if _, body := s.post(t, clusterPath+"DrainNode", `{"nodeId":"n1"}`); !strings.Contains(body, "n1 may still lead 2 shards: nothing is heard of it") {
 		t.Errorf("the drain is pending: %s", body)
 	}
 	if o, _ := s.world.Nodes.Overview(t.Context()); o.Members[0].Leaders != 0 || len(o.Members) != 2 {

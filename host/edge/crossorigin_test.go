@@ -23,7 +23,7 @@ func TestPagesOfAllowedOrigins(t *testing.T) {
 		served, told bool
 	}{
 		{some, app, "/e/counter/a/add", true, true},
-		{some, app, entityPath + "Send", true, true},
+		{some, app, entityPath + "SendCommand", true, true},
 		{some, "http://app.example", "/e/counter/a/add", false, false},
 		{some, "https://evil.example", "/e/counter/a/add", false, false},
 		{some, "null", "/e/counter/a/add", false, false},

@@ -47,7 +47,7 @@ func (c *caller) get(path string) int {
 }
 
 func (c *caller) sends() int {
-	res, err := c.http.Post(c.site.url+entityPath+"Send", "application/json", strings.NewReader(`{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1}}`))
+	res, err := c.http.Post(c.site.url+entityPath+"SendCommand", "application/json", strings.NewReader(`{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1}}`))
 	if err != nil {
 		return 0
 	}
@@ -65,7 +65,7 @@ func (c *caller) stream() (end func()) {
 	c.t.Cleanup(transport.CloseIdleConnections)
 	own := *c.site
 	own.h2 = &http.Client{Transport: transport}
-	stream := own.entities().SendStream(c.t.Context())
+	stream := own.entities().SendCommandStream(c.t.Context())
 	stream.Send(message(1, add("a", 1)))
 	collect(c.t, stream, 1)
 	return sync.OnceFunc(func() {
@@ -80,7 +80,7 @@ func (c *caller) occupy() (end func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(c.t.Context())
 	body, open := io.Pipe()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.site.url+entityPath+"Send", body)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.site.url+entityPath+"SendCommand", body)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -222,12 +222,12 @@ func TestOneAddressCannotUseAllStreams(t *testing.T) {
 	s := serve(t, edge.Options{MaxStreams: 4, MaxAddressStreams: 3})
 	var open []*sendStream
 	for range 3 {
-		stream := s.entities().SendStream(t.Context())
+		stream := s.entities().SendCommandStream(t.Context())
 		stream.Send(message(1, add("a", 1)))
 		collect(t, stream, 1)
 		open = append(open, stream)
 	}
-	over := s.entities().SendStream(t.Context())
+	over := s.entities().SendCommandStream(t.Context())
 	over.Send(message(1, add("a", 1)))
 	if _, err := over.Receive(); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("the fourth stream of an address: %v", err)
@@ -239,7 +239,7 @@ func TestOneAddressCannotUseAllStreams(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	other := *s
 	other.h2 = &http.Client{Transport: transport}
-	stream := other.entities().SendStream(t.Context())
+	stream := other.entities().SendCommandStream(t.Context())
 	stream.Send(message(1, add("a", 1)))
 	collect(t, stream, 1)
 	for _, o := range append(open, stream) {
@@ -266,7 +266,7 @@ func TestResetsEndAConnection(t *testing.T) {
 		encoder := hpack.NewEncoder(&head)
 		for i := range n {
 			head.Reset()
-			for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "127.0.0.1"}, {":path", entityPath + "Send"}, {"content-type", "application/json"}} {
+			for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "127.0.0.1"}, {":path", entityPath + "SendCommand"}, {"content-type", "application/json"}} {
 				encoder.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
 			}
 			id := uint32(2*i + 1)
@@ -303,7 +303,7 @@ func TestResetsEndAConnection(t *testing.T) {
 	if !resets(200_000) {
 		t.Error("200,000 resets do not end a connection")
 	}
-	if status, body := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1}}`); status != http.StatusOK {
+	if status, body := s.post(t, entityPath+"SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1}}`); status != http.StatusOK {
 		t.Errorf("a neighbour: %d %s", status, body)
 	}
 }
@@ -336,7 +336,7 @@ func TestConcurrentCallsAreSharedByAddress(t *testing.T) {
 			transport := transports[len(transports)-1]
 			go func() {
 				body, _ := io.Pipe() // never sends a byte
-				r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.url+entityPath+"Send", body)
+				r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.url+entityPath+"SendCommand", body)
 				r.Header.Set("Content-Type", "application/json")
 				res, err := transport.RoundTrip(r)
 				if err != nil {

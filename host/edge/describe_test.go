@@ -26,7 +26,7 @@ func TestOpenAPIDocumentNeedsReadRights(t *testing.T) {
 	for _, name := range []string{"all", "one", "other"} {
 		g.bind(t, "token:"+name, name)
 	}
-	if _, err := modulev1connect.NewModuleServiceClient(g.as("root"), g.url).Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm"), Activate: true})); err != nil {
+	if _, err := modulev1connect.NewModuleServiceClient(g.as("root"), g.url).UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm"), Activate: true})); err != nil {
 		t.Fatal(err)
 	}
 	get := func(c *http.Client, path string) (int, string) {

@@ -16,8 +16,8 @@ func TestCallsWithoutTLSAreRejected(t *testing.T) {
 	internal := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "internal") })
 	s := serve(t, edge.Options{TLSOnly: true, Metrics: internal, Internal: map[string]http.Handler{"/hostd.peer.v1.PeerService/": internal, leaderproxy.Path: internal}})
 	for path, refused := range map[string]bool{
-		"POST " + entityPath + "Send": true, "POST " + modulePath + "Upload": true, "POST " + clusterPath + "GetCluster": true,
-		"GET " + entityPath + "Query?connect=v1&encoding=json&message=%7B%7D": true, "GET /metrics": true, "GET /nothing": true, "OPTIONS " + entityPath + "Send": true,
+		"POST " + entityPath + "SendCommand": true, "POST " + modulePath + "UploadModule": true, "POST " + clusterPath + "GetCluster": true,
+		"GET " + entityPath + "QueryEntity?connect=v1&encoding=json&message=%7B%7D": true, "GET /metrics": true, "GET /nothing": true, "OPTIONS " + entityPath + "SendCommand": true,
 		"POST /grpc.health.v1.Health/Check": true, "POST /hostd.peer.v1.PeerServices": true,
 		"POST /hostd.peer.v1.PeerService/Probe": false, "POST " + leaderproxy.Path + "x": false, "GET /livez": false, "GET /readyz": false,
 	} {

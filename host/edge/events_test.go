@@ -17,9 +17,9 @@ import (
 )
 
 // send runs a command that must succeed.
-func (s *site) send(t testing.TB, r *entityv1.SendRequest) *entityv1.SendResponse {
+func (s *site) send(t testing.TB, r *entityv1.SendCommandRequest) *entityv1.SendCommandResponse {
 	t.Helper()
-	res, err := s.entities().Send(t.Context(), connect.NewRequest(r))
+	res, err := s.entities().SendCommand(t.Context(), connect.NewRequest(r))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +46,8 @@ func TestReadEvents(t *testing.T) {
 	first := add("a", 1)
 	first.CommandId = "c1"
 	s.send(t, first)
-	s.send(t, &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "burst"}) // events 2 to 6
-	s.send(t, add("a", 2))                                                                   // event 7
+	s.send(t, &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "burst"}) // events 2 to 6
+	s.send(t, add("a", 2))                                                                          // event 7
 	for _, c := range []struct {
 		from, to uint64
 		want     string
@@ -147,9 +147,9 @@ func TestFollowEndsWithItsCaller(t *testing.T) {
 // server's memory forever.
 func TestStreamOfSlowReaderIsReset(t *testing.T) {
 	s := serve(t, edge.Options{WriteStall: 100 * time.Millisecond})
-	payload := &entityv1.SendRequest_Data{Data: make([]byte, 900<<10)}
+	payload := &entityv1.SendCommandRequest_Data{Data: make([]byte, 900<<10)}
 	for range 16 { // more than flow-control windows and socket buffers hold
-		s.send(t, &entityv1.SendRequest{EntityType: "blob", EntityId: "b", Command: "set", Payload: payload})
+		s.send(t, &entityv1.SendCommandRequest{EntityType: "blob", EntityId: "b", Command: "set", Payload: payload})
 	}
 	stream, err := s.entities().ReadEvents(t.Context(), connect.NewRequest(&entityv1.ReadEventsRequest{
 		EntityType: "blob", EntityId: "b", Follow: true,
@@ -240,13 +240,13 @@ func TestListEntities(t *testing.T) {
 // TestAnswerFollowsTheRequest: a reply has the same form as the payload.
 func TestAnswerFollowsTheRequest(t *testing.T) {
 	s := serve(t, edge.Options{})
-	asJSON := &entityv1.SendRequest_Json{Json: structpb.NewNumberValue(5)}
-	res := s.send(t, &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "echo", Payload: asJSON})
+	asJSON := &entityv1.SendCommandRequest_Json{Json: structpb.NewNumberValue(5)}
+	res := s.send(t, &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "echo", Payload: asJSON})
 	if res.GetJson().GetNumberValue() != 5 || res.GetData() != nil {
 		t.Errorf("json: %v", res)
 	}
-	asData := &entityv1.SendRequest_Data{Data: []byte(" 5 ")}
-	res = s.send(t, &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "echo", Payload: asData})
+	asData := &entityv1.SendCommandRequest_Data{Data: []byte(" 5 ")}
+	res = s.send(t, &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "echo", Payload: asData})
 	if string(res.GetData()) != "5" || res.GetJson() != nil {
 		t.Errorf("data: %v", res)
 	}

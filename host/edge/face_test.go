@@ -103,7 +103,7 @@ func TestPeerListenerServesOnlyInternalCalls(t *testing.T) {
 			t.Errorf("%s on the peers' listener: %d, refers to %q", path, status, refers)
 		}
 	}
-	for _, path := range []string{"/livez", "/readyz", "/metrics", "/", entityPath + "Send", "/hostd.peer.v1.ForwardService/Forward"} {
+	for _, path := range []string{"/livez", "/readyz", "/metrics", "/", entityPath + "SendCommand", "/hostd.peer.v1.ForwardService/Forward"} {
 		if status, _ := get(peers, path); status != http.StatusNotFound {
 			t.Errorf("%s on the peers' listener: %d", path, status)
 		}

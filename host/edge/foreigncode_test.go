@@ -81,10 +81,10 @@ func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
 	as := func(name string) modulev1connect.ModuleServiceClient {
 		return modulev1connect.NewModuleServiceClient(g.as(name), g.url)
 	}
-	if _, err := as("ann").Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-one"), Activate: true})); err != nil {
+	if _, err := as("ann").UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm-one"), Activate: true})); err != nil {
 		t.Fatal(err)
 	}
-	up, err := as("bo").Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-two")}))
+	up, err := as("bo").UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm-two")}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
 		attempt func(name string) error
 	}{
 		{"verify", func(name string) error {
-			stream, err := as(name).Verify(t.Context(), connect.NewRequest(&modulev1.VerifyRequest{EntityType: "uploaded", Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
+			stream, err := as(name).VerifyModule(t.Context(), connect.NewRequest(&modulev1.VerifyModuleRequest{EntityType: "uploaded", Digest: digest, Scope: &modulev1.VerifyModuleRequest_All{All: true}}))
 			if err != nil {
 				return err
 			}
@@ -108,15 +108,15 @@ func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
 			return err
 		}},
 		{"activate", func(name string) error {
-			_, err := as(name).Activate(t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "uploaded", Digest: digest}))
+			_, err := as(name).ActivateModule(t.Context(), connect.NewRequest(&modulev1.ActivateModuleRequest{EntityType: "uploaded", Digest: digest}))
 			return err
 		}},
 		{"begin a rollout", func(name string) error {
-			_, err := as(name).Activate(t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "uploaded", Digest: digest, Rollout: &modulev1.RolloutPlan{Share: 1}}))
+			_, err := as(name).ActivateModule(t.Context(), connect.NewRequest(&modulev1.ActivateModuleRequest{EntityType: "uploaded", Digest: digest, Rollout: &modulev1.RolloutPlan{Share: 1}}))
 			return err
 		}},
 		{"force", func(name string) error {
-			_, err := as(name).Activate(t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "uploaded", Digest: digest, Force: true, Limits: &modulev1.Limits{MaxEvents: 1}}))
+			_, err := as(name).ActivateModule(t.Context(), connect.NewRequest(&modulev1.ActivateModuleRequest{EntityType: "uploaded", Digest: digest, Force: true, Limits: &modulev1.Limits{MaxEvents: 1}}))
 			return err
 		}},
 	} {
@@ -135,7 +135,7 @@ func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
 			t.Errorf("ann would %s her type, and the module was not run", c.what)
 		}
 	}
-	res, err := g.clusterAs("bo").CanI(t.Context(), connect.NewRequest(&clusterv1.CanIRequest{Verb: "deploy", EntityType: "uploaded"}))
+	res, err := g.clusterAs("bo").CheckAccess(t.Context(), connect.NewRequest(&clusterv1.CheckAccessRequest{Verb: "deploy", EntityType: "uploaded"}))
 	if err != nil || res.Msg.GetAllowed() {
 		t.Errorf("bo asks whether it may: %v, %v", res, err)
 	}
@@ -175,17 +175,17 @@ func TestModulesWithTypesOfOthersAreNotRun(t *testing.T) {
 	deploys("uploaded")
 	g.bind(t, "token:ann", "deploys")
 	ann, root := modulev1connect.NewModuleServiceClient(g.as("ann"), g.url), modulev1connect.NewModuleServiceClient(g.as("root"), g.url)
-	if _, err := ann.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-one"), Activate: true})); err != nil {
+	if _, err := ann.UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm-one"), Activate: true})); err != nil {
 		t.Fatal(err)
 	}
-	up, err := root.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-two second")}))
+	up, err := root.UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm-two second")}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	digest := up.Msg.GetDigest()
 	attempts := map[string]func() error{
 		"verify": func() error {
-			stream, err := ann.Verify(t.Context(), connect.NewRequest(&modulev1.VerifyRequest{EntityType: "uploaded", Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
+			stream, err := ann.VerifyModule(t.Context(), connect.NewRequest(&modulev1.VerifyModuleRequest{EntityType: "uploaded", Digest: digest, Scope: &modulev1.VerifyModuleRequest_All{All: true}}))
 			if err != nil {
 				return err
 			}
@@ -228,7 +228,7 @@ func TestSignatureReplacementNeedsDeploy(t *testing.T) {
 	g.bind(t, "token:ann", "deployer")
 	g.bind(t, "token:bo", "deploys")
 	push := func(name, signature string) error {
-		_, err := modulev1connect.NewModuleServiceClient(g.as(name), g.url).Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-one"), Signature: []byte(signature)}))
+		_, err := modulev1connect.NewModuleServiceClient(g.as(name), g.url).UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm-one"), Signature: []byte(signature)}))
 		return err
 	}
 	wantDenied(t, "ann uploads", push("ann", "hers"), false)

@@ -57,7 +57,7 @@ func TestCallersWithoutRuleAreRejectedByHeaders(t *testing.T) {
 	g.begin(t)
 	g.role(t, "reads", access.Rule{Effect: access.Allow, Verbs: []string{"read"}, Types: []string{"counter"}})
 	g.bind(t, "token:reader", "reads")
-	unary, streams, uploads := entityPath+"Send", entityPath+"SendStream", modulePath+"Upload"
+	unary, streams, uploads := entityPath+"SendCommand", entityPath+"SendCommandStream", modulePath+"UploadModule"
 	for _, tt := range []struct{ name, method, path, kind string }{
 		{"Connect, proto", "POST", unary, "application/proto"},
 		{"Connect, JSON", "POST", unary, "application/json"},
@@ -70,8 +70,8 @@ func TestCallersWithoutRuleAreRejectedByHeaders(t *testing.T) {
 		{"a stream of gRPC", "POST", streams, "application/grpc"},
 		{"an upload", "POST", uploads, "application/proto"},
 		{"an upload by gRPC", "POST", uploads, "application/grpc"},
-		{"an upload in pieces", "POST", modulePath + "UploadStream", "application/grpc"},
-		{"an import", "POST", "/hostd.journal.v1.JournalService/Import", "application/connect+proto"},
+		{"an upload in pieces", "POST", modulePath + "UploadModuleStream", "application/grpc"},
+		{"an import", "POST", "/hostd.journal.v1.JournalService/ImportJournal", "application/connect+proto"},
 		{"a role", "POST", clusterPath + "PutRole", "application/json"},
 		{"a plain path", "POST", "/e/counter/a/add", "application/json"},
 		{"JSON in capitals", "POST", unary, "APPLICATION/JSON"},
@@ -99,7 +99,7 @@ func TestCallersWithoutRuleAreRejectedByHeaders(t *testing.T) {
 		}
 	}
 	// A call that a different node forwards for its caller.
-	r := httptest.NewRequest("POST", strings.TrimSuffix(leaderproxy.Path, "/")+entityPath+"Delete", untouched{t})
+	r := httptest.NewRequest("POST", strings.TrimSuffix(leaderproxy.Path, "/")+entityPath+"DeleteEntity", untouched{t})
 	r.Header.Set("Content-Type", "application/proto")
 	r.Header.Set(principal.Header, principal.HeaderOf(principal.Said{Caller: &principal.Principal{Kind: principal.Token, Name: "none"}}))
 	w := httptest.NewRecorder()
@@ -108,7 +108,7 @@ func TestCallersWithoutRuleAreRejectedByHeaders(t *testing.T) {
 		t.Errorf("by another node: %d %v", w.Code, w.Result().Header)
 	}
 	// A message in the URL of a GET.
-	r = httptest.NewRequest("GET", entityPath+"Query?connect=v1&encoding=json&message=%7Bmalformed", nil)
+	r = httptest.NewRequest("GET", entityPath+"QueryEntity?connect=v1&encoding=json&message=%7Bmalformed", nil)
 	r.Header.Set("Authorization", "Bearer "+g.tokens["reader"])
 	w = httptest.NewRecorder()
 	g.server.Handler().ServeHTTP(w, r)
@@ -127,7 +127,7 @@ func TestCallsWithoutRoleChargeNoBytes(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 240 {
 		calls.Go(func() {
-			r, err := http.NewRequest("POST", g.url+entityPath+"Send", bytes.NewReader(body))
+			r, err := http.NewRequest("POST", g.url+entityPath+"SendCommand", bytes.NewReader(body))
 			if err != nil {
 				t.Error(err)
 				return
@@ -192,7 +192,7 @@ func TestLargeMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 	})
 	for i := range 48 {
 		calls.Go(func() {
-			path, kind, body := entityPath+"Send", "application/json", text
+			path, kind, body := entityPath+"SendCommand", "application/json", text
 			switch i % 4 {
 			case 1:
 				kind, body = "application/grpc+json", enveloped
@@ -222,7 +222,7 @@ func TestLargeMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 	eventually(t, "all charges to end", func() bool { return gauge(t, registry, "hostd_rpc_waiting_bytes") == 0 })
 
 	// A message that could never be admitted is the caller's fault.
-	status, answer := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add","json":[`+strings.Repeat("[],", 330_000)+`[]]}`)
+	status, answer := s.post(t, entityPath+"SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":[`+strings.Repeat("[],", 330_000)+`[]]}`)
 	if status != http.StatusBadRequest {
 		t.Errorf("%d %s", status, answer)
 	}
@@ -237,7 +237,7 @@ func TestContentTypeCaseIsIgnored(t *testing.T) {
 	for range 100_000 {
 		list.Values = append(list.Values, structpb.NewListValue(&structpb.ListValue{}))
 	}
-	request := &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "add", Payload: &entityv1.SendRequest_Json{Json: structpb.NewListValue(list)}}
+	request := &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "add", Payload: &entityv1.SendCommandRequest_Json{Json: structpb.NewListValue(list)}}
 	binaryForm, err := proto.Marshal(request)
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestContentTypeCaseIsIgnored(t *testing.T) {
 		"application/grpc": envelope(binaryForm), "Application/gRPC": envelope(binaryForm), "application/GRPC+proto": envelope(binaryForm),
 		"application/gRPC-Web+proto": envelope(binaryForm), "Application/grpc+JSON": envelope(text),
 	} {
-		r, err := http.NewRequest("POST", s.url+entityPath+"Send", bytes.NewReader(body))
+		r, err := http.NewRequest("POST", s.url+entityPath+"SendCommand", bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func TestContentTypeCaseIsIgnored(t *testing.T) {
 	for _, encoding := range []string{"json", "json; charset=utf-8"} {
 		given := url.Values{"connect": {"v1"}, "encoding": {encoding}, "message": {`{"entityType":"counter","entityId":"a","query":"get","json":[` + strings.Repeat("[],", 100_000) + `[]]}`}}
 		w := httptest.NewRecorder()
-		s.server.Handler().ServeHTTP(w, httptest.NewRequest("GET", entityPath+"Query?"+given.Encode(), nil))
+		s.server.Handler().ServeHTTP(w, httptest.NewRequest("GET", entityPath+"QueryEntity?"+given.Encode(), nil))
 		answer := w.Body.String()
 		if !strings.Contains(answer, "the decoded message") {
 			t.Errorf("GET with the encoding %s: %d %.200s", encoding, w.Code, answer)
@@ -290,15 +290,15 @@ func TestInvalidUTF8IsRejectedByEveryEndpoint(t *testing.T) {
 		name, path, kind string
 		body             []byte
 	}{
-		{"an id in JSON", "Send", "application/json", []byte("{\"entityType\":\"counter\",\"entityId\":\"\xff\",\"command\":\"add\"}")},
-		{"a value in JSON", "Send", "application/json", []byte("{\"entityType\":\"counter\",\"entityId\":\"a\",\"command\":\"echo\",\"json\":\"\xff\"}")},
-		{"an unknown member in JSON", "Send", "application/json", []byte("{\"\xff\":1}")},
-		{"a type", "Send", "application/proto", send("\xff", "a", "add", "")},
-		{"an id", "Send", "application/proto", send("counter", "\xff", "add", "")},
-		{"a command", "Send", "application/proto", send("counter", "a", "\xff", "")},
-		{"a command id", "Send", "application/proto", send("counter", "a", "add", "\xff")},
+		{"an id in JSON", "SendCommand", "application/json", []byte("{\"entityType\":\"counter\",\"entityId\":\"\xff\",\"command\":\"add\"}")},
+		{"a value in JSON", "SendCommand", "application/json", []byte("{\"entityType\":\"counter\",\"entityId\":\"a\",\"command\":\"echo\",\"json\":\"\xff\"}")},
+		{"an unknown member in JSON", "SendCommand", "application/json", []byte("{\"\xff\":1}")},
+		{"a type", "SendCommand", "application/proto", send("\xff", "a", "add", "")},
+		{"an id", "SendCommand", "application/proto", send("counter", "\xff", "add", "")},
+		{"a command", "SendCommand", "application/proto", send("counter", "a", "\xff", "")},
+		{"a command id", "SendCommand", "application/proto", send("counter", "a", "add", "\xff")},
 		{"a page token", "ListEntities", "application/proto", slices.Concat(text(1, "counter"), text(6, "\xff"))},
-		{"a cursor", "Subscribe", "application/connect+proto", envelope(slices.Concat(text(1, "counter"), text(2, "\xff"), text(3, "\xff")))},
+		{"a cursor", "SubscribeEvents", "application/connect+proto", envelope(slices.Concat(text(1, "counter"), text(2, "\xff"), text(3, "\xff")))},
 	} {
 		r, err := http.NewRequest(http.MethodPost, s.url+entityPath+tt.path, bytes.NewReader(tt.body))
 		if err != nil {
@@ -310,10 +310,10 @@ func TestInvalidUTF8IsRejectedByEveryEndpoint(t *testing.T) {
 			t.Errorf("%s: %d %q", tt.name, status, answer)
 		}
 	}
-	for _, m := range []*entityv1.SendRequest{add("\xff", 1), {EntityType: "\xff", EntityId: "a", Command: "add"}, {EntityType: "counter", EntityId: "a", Command: "\xff"}, {EntityType: "counter", EntityId: "a", Command: "add", CommandId: "\xff"}} {
+	for _, m := range []*entityv1.SendCommandRequest{add("\xff", 1), {EntityType: "\xff", EntityId: "a", Command: "add"}, {EntityType: "counter", EntityId: "a", Command: "\xff"}, {EntityType: "counter", EntityId: "a", Command: "add", CommandId: "\xff"}} {
 		var o wire.Outgoing
 		o.EntityType, o.EntityID, o.Name, o.CommandID = m.GetEntityType(), m.GetEntityId(), m.GetCommand(), m.GetCommandId()
-		r, err := http.NewRequest(http.MethodPost, s.url+entityPath+"SendStream", bytes.NewReader(envelope(wire.AppendCommand(nil, 1, &o))))
+		r, err := http.NewRequest(http.MethodPost, s.url+entityPath+"SendCommandStream", bytes.NewReader(envelope(wire.AppendCommand(nil, 1, &o))))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,35 +27,35 @@ func TestSendOverPlainHTTP(t *testing.T) {
 		status           int
 		want             string
 	}{
-		{"json", "Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3},"commandId":"c1"}`,
+		{"json", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3},"commandId":"c1"}`,
 			200, `{"json":{"total":3},"sequence":"1","eventCount":1,"nodeId":"n1"}`},
-		{"duplicate", "Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3},"commandId":"c1"}`,
+		{"duplicate", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3},"commandId":"c1"}`,
 			200, `{"json":{"total":3},"sequence":"1","eventCount":1,"duplicate":true,"nodeId":"n1"}`},
-		{"data", "Send", `{"entityType":"counter","entityId":"a","command":"add","data":"eyJhbW91bnQiOjJ9"}`,
+		{"data", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","data":"eyJhbW91bnQiOjJ9"}`,
 			200, `{"data":"` + b64(`{"total":5}`) + `","sequence":"2","eventCount":1,"nodeId":"n1"}`},
-		{"expected sequence", "Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1},"expectedSequence":"2"}`,
+		{"expected sequence", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1},"expectedSequence":"2"}`,
 			200, `{"json":{"total":6},"sequence":"3","eventCount":1,"nodeId":"n1"}`},
-		{"expected sequence as a number", "Send", `{"entityType":"counter","entityId":"new","command":"add","json":{"amount":1},"expectedSequence":0}`,
+		{"expected sequence as a number", "SendCommand", `{"entityType":"counter","entityId":"new","command":"add","json":{"amount":1},"expectedSequence":0}`,
 			200, `{"json":{"total":1},"sequence":"1","eventCount":1,"nodeId":"n1"}`},
-		{"bytes type", "Send", `{"entityType":"blob","entityId":"b","command":"set","data":"AQID"}`,
+		{"bytes type", "SendCommand", `{"entityType":"blob","entityId":"b","command":"set","data":"AQID"}`,
 			200, `{"data":"AQID","sequence":"1","eventCount":1,"nodeId":"n1"}`},
-		{"bytes type without payload", "Send", `{"entityType":"blob","entityId":"b","command":"set"}`,
+		{"bytes type without payload", "SendCommand", `{"entityType":"blob","entityId":"b","command":"set"}`,
 			200, `{"sequence":"2","eventCount":1,"nodeId":"n1"}`},
-		{"no payload is null", "Send", `{"entityType":"counter","entityId":"a","command":"echo"}`,
+		{"no payload is null", "SendCommand", `{"entityType":"counter","entityId":"a","command":"echo"}`,
 			200, `{"json":null,"nodeId":"n1"}`},
-		{"keys in order, numbers as they are meant", "Send", `{"entityType":"counter","entityId":"a","command":"echo","json":{"b":[1.0,2.5,-0,"9007199254740993"],"a":{"z":null,"y":true}}}`,
+		{"keys in order, numbers as they are meant", "SendCommand", `{"entityType":"counter","entityId":"a","command":"echo","json":{"b":[1.0,2.5,-0,"9007199254740993"],"a":{"z":null,"y":true}}}`,
 			200, `{"json":{"a":{"y":true,"z":null},"b":[1,2.5,0,"9007199254740993"]},"nodeId":"n1"}`},
-		{"query", "Query", `{"entityType":"counter","entityId":"a","query":"total"}`,
+		{"query", "QueryEntity", `{"entityType":"counter","entityId":"a","query":"total"}`,
 			200, `{"json":{"total":6},"sequence":"3"}`},
-		{"stale query with data", "Query", `{"entityType":"counter","entityId":"a","query":"total","data":"","consistency":"STALE"}`,
+		{"stale query with data", "QueryEntity", `{"entityType":"counter","entityId":"a","query":"total","data":"","consistency":"STALE"}`,
 			200, `{"data":"` + b64(`{"total":6}`) + `","sequence":"3"}`},
-		{"query of nothing", "Query", `{"entityType":"counter","entityId":"none","query":"total","consistency":"LINEARIZABLE"}`,
+		{"query of nothing", "QueryEntity", `{"entityType":"counter","entityId":"none","query":"total","consistency":"LINEARIZABLE"}`,
 			200, `{"json":{"total":0}}`},
 		{"get entity", "GetEntity", `{"entityType":"counter","entityId":"a"}`,
 			200, `{"status":"active","sequence":"3","shardId":2,"nodeId":"n1","moduleDigest":"` + rpctest.ModuleDigest.String() + `","resident":true}`},
-		{"unknown members are refused", "Query", `{"entityTyp":"counter","entityId":"a","query":"total"}`,
-			400, `{"code":"invalid_argument","message":"unmarshal message: QueryRequest: unknown member \"entityTyp\", did you mean \"entityType\"?"}`},
-		{"an unknown type is refused", "Query", `{"entityType":"countr","entityId":"a","query":"total"}`,
+		{"unknown members are refused", "QueryEntity", `{"entityTyp":"counter","entityId":"a","query":"total"}`,
+			400, `{"code":"invalid_argument","message":"unmarshal message: QueryEntityRequest: unknown member \"entityTyp\", did you mean \"entityType\"?"}`},
+		{"an unknown type is refused", "QueryEntity", `{"entityType":"countr","entityId":"a","query":"total"}`,
 			404, `{"code":"not_found","message":"no module is active for this entity type; push one with 'hostd module push FILE.wasm'; did you mean \"counter\"?"}`},
 	} {
 		status, body := s.post(t, entityPath+step.path, step.body)
@@ -76,7 +76,7 @@ func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) 
 func TestErrorsOverPlainHTTP(t *testing.T) {
 	s := serve(t, edge.Options{})
 	s.world.Fail = map[string]error{"busy": request.ErrBusy, "broken": rpctest.ErrInternal, "unknown-outcome": request.ErrOutcomeUnknown}
-	if status, body := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3},"commandId":"c1"}`); status != 200 {
+	if status, body := s.post(t, entityPath+"SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3},"commandId":"c1"}`); status != 200 {
 		t.Fatalf("status %d: %s", status, body)
 	}
 	long := strings.Repeat("x", 300)
@@ -85,37 +85,37 @@ func TestErrorsOverPlainHTTP(t *testing.T) {
 		status           int
 		code             connect.Code
 	}{
-		{"malformed JSON", "Send", `{"entityType":`, 400, connect.CodeInvalidArgument},
-		{"no body", "Send", ``, 400, connect.CodeInvalidArgument},
-		{"wrong kind of member", "Send", `{"entityType":7}`, 400, connect.CodeInvalidArgument},
-		{"both payloads", "Send", `{"entityType":"counter","entityId":"a","command":"add","json":1,"data":"AA=="}`, 400, connect.CodeInvalidArgument},
-		{"no type", "Send", `{"entityId":"a","command":"add"}`, 400, connect.CodeInvalidArgument},
-		{"bad type", "Send", `{"entityType":"Counter","entityId":"a","command":"add"}`, 400, connect.CodeInvalidArgument},
-		{"no id", "Send", `{"entityType":"counter","command":"add"}`, 400, connect.CodeInvalidArgument},
-		{"control character in id", "Send", `{"entityType":"counter","entityId":"a\u0000b","command":"add"}`, 400, connect.CodeInvalidArgument},
-		{"long id", "Send", `{"entityType":"counter","entityId":"` + long + `","command":"add"}`, 400, connect.CodeInvalidArgument},
-		{"no command", "Send", `{"entityType":"counter","entityId":"a"}`, 400, connect.CodeInvalidArgument},
-		{"long command", "Send", `{"entityType":"counter","entityId":"a","command":"` + long + `"}`, 400, connect.CodeInvalidArgument},
-		{"control character in command", "Send", `{"entityType":"counter","entityId":"a","command":"a\nb"}`, 400, connect.CodeInvalidArgument},
-		{"long command id", "Send", `{"entityType":"counter","entityId":"a","command":"add","commandId":"` + long[:129] + `"}`, 400, connect.CodeInvalidArgument},
-		{"negative expected sequence", "Send", `{"entityType":"counter","entityId":"a","command":"add","expectedSequence":-1}`, 400, connect.CodeInvalidArgument},
-		{"json for bytes", "Send", `{"entityType":"blob","entityId":"a","command":"set","json":1}`, 400, connect.CodeInvalidArgument},
-		{"data that is not JSON", "Send", `{"entityType":"counter","entityId":"a","command":"add","data":"` + b64(`{"a":`) + `"}`, 400, connect.CodeInvalidArgument},
-		{"data that is not UTF-8", "Send", `{"entityType":"counter","entityId":"a","command":"add","data":"` + b64("\"\xff\"") + `"}`, 400, connect.CodeInvalidArgument},
-		{"command id used for something else", "Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":4},"commandId":"c1"}`, 400, connect.CodeInvalidArgument},
-		{"unknown type", "Send", `{"entityType":"nothing","entityId":"a","command":"add"}`, 404, connect.CodeNotFound},
-		{"unknown command", "Send", `{"entityType":"counter","entityId":"a","command":"nothing"}`, 404, connect.CodeNotFound},
-		{"unknown query", "Query", `{"entityType":"counter","entityId":"a","query":"nothing"}`, 404, connect.CodeNotFound},
-		{"no query", "Query", `{"entityType":"counter","entityId":"a"}`, 400, connect.CodeInvalidArgument},
-		{"unknown consistency by number", "Query", `{"entityType":"counter","entityId":"a","query":"total","consistency":9}`, 400, connect.CodeInvalidArgument},
-		{"query of unknown type", "Query", `{"entityType":"nothing","entityId":"a","query":"total"}`, 404, connect.CodeNotFound},
-		{"rejection", "Send", `{"entityType":"counter","entityId":"a","command":"reject"}`, 400, connect.CodeFailedPrecondition},
-		{"sequence mismatch", "Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1},"expectedSequence":"0"}`, 400, connect.CodeFailedPrecondition},
-		{"busy", "Send", `{"entityType":"counter","entityId":"a","command":"busy"}`, 429, connect.CodeResourceExhausted},
-		{"outcome unknown", "Send", `{"entityType":"counter","entityId":"a","command":"unknown-outcome"}`, 504, connect.CodeDeadlineExceeded},
-		{"fault of the module", "Send", `{"entityType":"counter","entityId":"a","command":"fault"}`, 500, connect.CodeInternal},
-		{"fault of ours", "Send", `{"entityType":"counter","entityId":"a","command":"broken"}`, 500, connect.CodeInternal},
-		{"not built", "Passivate", `{"entityType":"counter","entityId":"a"}`, 501, connect.CodeUnimplemented},
+		{"malformed JSON", "SendCommand", `{"entityType":`, 400, connect.CodeInvalidArgument},
+		{"no body", "SendCommand", ``, 400, connect.CodeInvalidArgument},
+		{"wrong kind of member", "SendCommand", `{"entityType":7}`, 400, connect.CodeInvalidArgument},
+		{"both payloads", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":1,"data":"AA=="}`, 400, connect.CodeInvalidArgument},
+		{"no type", "SendCommand", `{"entityId":"a","command":"add"}`, 400, connect.CodeInvalidArgument},
+		{"bad type", "SendCommand", `{"entityType":"Counter","entityId":"a","command":"add"}`, 400, connect.CodeInvalidArgument},
+		{"no id", "SendCommand", `{"entityType":"counter","command":"add"}`, 400, connect.CodeInvalidArgument},
+		{"control character in id", "SendCommand", `{"entityType":"counter","entityId":"a\u0000b","command":"add"}`, 400, connect.CodeInvalidArgument},
+		{"long id", "SendCommand", `{"entityType":"counter","entityId":"` + long + `","command":"add"}`, 400, connect.CodeInvalidArgument},
+		{"no command", "SendCommand", `{"entityType":"counter","entityId":"a"}`, 400, connect.CodeInvalidArgument},
+		{"long command", "SendCommand", `{"entityType":"counter","entityId":"a","command":"` + long + `"}`, 400, connect.CodeInvalidArgument},
+		{"control character in command", "SendCommand", `{"entityType":"counter","entityId":"a","command":"a\nb"}`, 400, connect.CodeInvalidArgument},
+		{"long command id", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","commandId":"` + long[:129] + `"}`, 400, connect.CodeInvalidArgument},
+		{"negative expected sequence", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","expectedSequence":-1}`, 400, connect.CodeInvalidArgument},
+		{"json for bytes", "SendCommand", `{"entityType":"blob","entityId":"a","command":"set","json":1}`, 400, connect.CodeInvalidArgument},
+		{"data that is not JSON", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","data":"` + b64(`{"a":`) + `"}`, 400, connect.CodeInvalidArgument},
+		{"data that is not UTF-8", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","data":"` + b64("\"\xff\"") + `"}`, 400, connect.CodeInvalidArgument},
+		{"command id used for something else", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":4},"commandId":"c1"}`, 400, connect.CodeInvalidArgument},
+		{"unknown type", "SendCommand", `{"entityType":"nothing","entityId":"a","command":"add"}`, 404, connect.CodeNotFound},
+		{"unknown command", "SendCommand", `{"entityType":"counter","entityId":"a","command":"nothing"}`, 404, connect.CodeNotFound},
+		{"unknown query", "QueryEntity", `{"entityType":"counter","entityId":"a","query":"nothing"}`, 404, connect.CodeNotFound},
+		{"no query", "QueryEntity", `{"entityType":"counter","entityId":"a"}`, 400, connect.CodeInvalidArgument},
+		{"unknown consistency by number", "QueryEntity", `{"entityType":"counter","entityId":"a","query":"total","consistency":9}`, 400, connect.CodeInvalidArgument},
+		{"query of unknown type", "QueryEntity", `{"entityType":"nothing","entityId":"a","query":"total"}`, 404, connect.CodeNotFound},
+		{"rejection", "SendCommand", `{"entityType":"counter","entityId":"a","command":"reject"}`, 400, connect.CodeFailedPrecondition},
+		{"sequence mismatch", "SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1},"expectedSequence":"0"}`, 400, connect.CodeFailedPrecondition},
+		{"busy", "SendCommand", `{"entityType":"counter","entityId":"a","command":"busy"}`, 429, connect.CodeResourceExhausted},
+		{"outcome unknown", "SendCommand", `{"entityType":"counter","entityId":"a","command":"unknown-outcome"}`, 504, connect.CodeDeadlineExceeded},
+		{"fault of the module", "SendCommand", `{"entityType":"counter","entityId":"a","command":"fault"}`, 500, connect.CodeInternal},
+		{"fault of ours", "SendCommand", `{"entityType":"counter","entityId":"a","command":"broken"}`, 500, connect.CodeInternal},
+		{"not built", "PassivateEntity", `{"entityType":"counter","entityId":"a"}`, 501, connect.CodeUnimplemented},
 		{"unknown procedure", "Explode", `{}`, 501, connect.CodeUnimplemented},
 		{"validated by rule", "GetEntity", `{"entityType":"Counter","entityId":"a"}`, 400, connect.CodeInvalidArgument},
 		{"page too large", "ListEntities", `{"entityType":"counter","pageSize":1001}`, 400, connect.CodeInvalidArgument},
@@ -145,7 +145,7 @@ func TestErrorDetails(t *testing.T) {
 			`{"code":"insufficient_funds","message":"the balance is too low"}`},
 		{`{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1},"expectedSequence":"9"}`, "hostd.entity.v1.SequenceMismatch", `{}`},
 	} {
-		_, body := s.post(t, entityPath+"Send", c.body)
+		_, body := s.post(t, entityPath+"SendCommand", c.body)
 		var e struct {
 			Details []struct {
 				Type, Value string
@@ -165,7 +165,7 @@ func TestErrorDetails(t *testing.T) {
 func TestNotReadyIsUnavailable(t *testing.T) {
 	s := serve(t, edge.Options{})
 	s.world.SetTypesError(request.ErrNotReady)
-	status, body := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add"}`)
+	status, body := s.post(t, entityPath+"SendCommand", `{"entityType":"counter","entityId":"a","command":"add"}`)
 	if status != http.StatusServiceUnavailable {
 		t.Errorf("status %d", status)
 	}
@@ -176,24 +176,24 @@ func TestNotReadyIsUnavailable(t *testing.T) {
 // cannot.
 func TestQueryByGET(t *testing.T) {
 	s := serve(t, edge.Options{})
-	s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3}}`)
+	s.post(t, entityPath+"SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3}}`)
 	message := `{"entityType":"counter","entityId":"a","query":"total"}`
-	status, body := s.get(t, entityPath+"Query?connect=v1&encoding=json&message="+url.QueryEscape(message))
+	status, body := s.get(t, entityPath+"QueryEntity?connect=v1&encoding=json&message="+url.QueryEscape(message))
 	if status != 200 {
 		t.Fatalf("status %d: %s", status, body)
 	}
 	wantJSON(t, body, `{"json":{"total":3},"sequence":"1"}`)
 
-	binary, err := proto.Marshal(&entityv1.QueryRequest{EntityType: "counter", EntityId: "a", Query: "total"})
+	binary, err := proto.Marshal(&entityv1.QueryEntityRequest{EntityType: "counter", EntityId: "a", Query: "total"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, body = s.get(t, entityPath+"Query?connect=v1&encoding=proto&base64=1&message="+base64.RawURLEncoding.EncodeToString(binary))
-	var answer entityv1.QueryResponse
+	status, body = s.get(t, entityPath+"QueryEntity?connect=v1&encoding=proto&base64=1&message="+base64.RawURLEncoding.EncodeToString(binary))
+	var answer entityv1.QueryEntityResponse
 	if err := proto.Unmarshal([]byte(body), &answer); status != 200 || err != nil || answer.GetSequence() != 1 {
 		t.Errorf("status %d, %v, %v", status, err, &answer)
 	}
-	if status, _ = s.get(t, entityPath+"Send?connect=v1&encoding=json&message="+url.QueryEscape(`{}`)); status != http.StatusMethodNotAllowed {
+	if status, _ = s.get(t, entityPath+"SendCommand?connect=v1&encoding=json&message="+url.QueryEscape(`{}`)); status != http.StatusMethodNotAllowed {
 		t.Errorf("Send by GET: status %d", status)
 	}
 }

@@ -43,7 +43,7 @@ func (n served) PeersAt() string {
 func TestInitialize(t *testing.T) {
 	s := serve(t, edge.Options{Admin: true, Node: served{opened: errors.New("no cluster")}})
 	s.world.Nodes.Found(clusterapi.BootstrapProgress{Waits: "seeds are silent", Unanswered: []string{"b:1"}})
-	_, said := s.post(t, clusterPath+"Initialize", `{}`, "Connect-Timeout-Ms", "600")
+	_, said := s.post(t, clusterPath+"InitializeCluster", `{}`, "Connect-Timeout-Ms", "600")
 	wantCode(t, said, connect.CodeDeadlineExceeded)
 	if !strings.Contains(said, "seeds are silent") {
 		t.Errorf("what the node waits for is missing: %s", said)
@@ -55,23 +55,23 @@ func TestInitialize(t *testing.T) {
 	answer := make(chan string)
 	before := s.world.Nodes.Found(clusterapi.BootstrapProgress{})
 	go func() {
-		_, said := s.post(t, clusterPath+"Initialize", `{}`)
+		_, said := s.post(t, clusterPath+"InitializeCluster", `{}`)
 		answer <- said
 	}()
 	eventually(t, "the node to be told", func() bool { return s.world.Nodes.Found(clusterapi.BootstrapProgress{}) > before })
 	s.world.Nodes.Found(clusterapi.BootstrapProgress{Cluster: "c7", Bootstrapped: true, Unanswered: []string{"b:1"}})
 	wantJSON(t, <-answer, `{"clusterId":"c7","bootstrapped":true,"unreachableSeeds":["b:1"]}`)
-	_, said = s.post(t, clusterPath+"Initialize", `{}`)
+	_, said = s.post(t, clusterPath+"InitializeCluster", `{}`)
 	wantJSON(t, said, `{"clusterId":"c7"}`)
 	s.world.Nodes.Fail(&status.RefusedError{Reason: "a proxy"})
-	_, said = s.post(t, clusterPath+"Initialize", `{}`)
+	_, said = s.post(t, clusterPath+"InitializeCluster", `{}`)
 	wantCode(t, said, connect.CodeFailedPrecondition)
 }
 
 // A caller that may not change a cluster may not bootstrap one either.
 func TestInitializeNeedsAdmin(t *testing.T) {
 	s := serve(t, edge.Options{Node: served{opened: errors.New("no cluster")}})
-	_, said := s.post(t, clusterPath+"Initialize", `{}`)
+	_, said := s.post(t, clusterPath+"InitializeCluster", `{}`)
 	wantCode(t, said, connect.CodePermissionDenied)
 	if s.world.Nodes.Found(clusterapi.BootstrapProgress{}) > 0 {
 		t.Error("the order was passed on")

@@ -38,7 +38,7 @@ func TestEveryEndpointReadsSameJSON(t *testing.T) {
 	}
 	doors := map[string]func(t *testing.T, text string) (string, bool){
 		"the member json of Send": func(t *testing.T, text string) (string, bool) {
-			status, body := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"echo","json":`+text+`}`)
+			status, body := s.post(t, entityPath+"SendCommand", `{"entityType":"counter","entityId":"a","command":"echo","json":`+text+`}`)
 			if status != 200 {
 				isRefused(t, status, body)
 				return "", false
@@ -46,7 +46,7 @@ func TestEveryEndpointReadsSameJSON(t *testing.T) {
 			return member(t, body)
 		},
 		"the member json of Query": func(t *testing.T, text string) (string, bool) {
-			status, body := s.post(t, entityPath+"Query", `{"json":`+text+`,"entity_type":"counter","entityId":"a","query":"echo"}`)
+			status, body := s.post(t, entityPath+"QueryEntity", `{"json":`+text+`,"entity_type":"counter","entityId":"a","query":"echo"}`)
 			if status != 200 {
 				isRefused(t, status, body)
 				return "", false
@@ -54,7 +54,7 @@ func TestEveryEndpointReadsSameJSON(t *testing.T) {
 			return member(t, body)
 		},
 		"the member data of Send": func(t *testing.T, text string) (string, bool) {
-			status, body := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"echo","data":"`+b64(text)+`"}`)
+			status, body := s.post(t, entityPath+"SendCommand", `{"entityType":"counter","entityId":"a","command":"echo","data":"`+b64(text)+`"}`)
 			if status != 200 {
 				isRefused(t, status, body)
 				return "", false
@@ -79,7 +79,7 @@ func TestEveryEndpointReadsSameJSON(t *testing.T) {
 			}
 			return body, status == 200
 		},
-		"SendStream in JSON": func(t *testing.T, text string) (string, bool) {
+		"SendCommandStream in JSON": func(t *testing.T, text string) (string, bool) {
 			answer := s.sendInJSON(t, `{"requests":[{"correlationId":"1","request":{"entityType":"counter","entityId":"a","command":"echo","json":`+text+`}}]}`)
 			if answer.Error != nil {
 				if answer.Error.Code != "invalid_argument" {
@@ -97,7 +97,7 @@ func TestEveryEndpointReadsSameJSON(t *testing.T) {
 			if err != nil {
 				return "", false
 			}
-			res, err := s.entities().Query(t.Context(), connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: "a", Query: "echo", Payload: &entityv1.QueryRequest_Json{Json: v}}))
+			res, err := s.entities().QueryEntity(t.Context(), connect.NewRequest(&entityv1.QueryEntityRequest{EntityType: "counter", EntityId: "a", Query: "echo", Payload: &entityv1.QueryEntityRequest_Json{Json: v}}))
 			if err != nil {
 				t.Error(err)
 				return "", false
@@ -153,7 +153,7 @@ func sameJSON(t *testing.T, got, want string) bool {
 	return got == want || decode(got) == decode(want)
 }
 
-// streamed is a message of SendStream's answers, or the end of the stream.
+// streamed is a message of SendCommandStream's answers, or the end of the stream.
 type streamed struct {
 	Responses []struct {
 		Response struct{ JSON json.RawMessage }
@@ -161,11 +161,11 @@ type streamed struct {
 	Error *struct{ Code, Message string }
 }
 
-// sendInJSON sends one message of SendStream and returns the first answer.
+// sendInJSON sends one message of SendCommandStream and returns the first answer.
 func (s *site) sendInJSON(t *testing.T, text string) (out streamed) {
 	t.Helper()
 	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+entityPath+"SendStream", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+entityPath+"SendCommandStream", bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestBinaryClientReadsLargeIntegersAsText(t *testing.T) {
 		t.Errorf("the digits are %q", text)
 	}
 	for double, want := range map[float64]string{1 << 60: "1152921504606846976", -1 << 63: "-9223372036854775808", 5: "5", 0.5: "0.5", 1e300: "1e+300"} {
-		res, err := s.entities().Send(t.Context(), connect.NewRequest(&entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "echo", Payload: &entityv1.SendRequest_Json{Json: structpb.NewNumberValue(double)}}))
+		res, err := s.entities().SendCommand(t.Context(), connect.NewRequest(&entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "echo", Payload: &entityv1.SendCommandRequest_Json{Json: structpb.NewNumberValue(double)}}))
 		if err != nil {
 			t.Fatal(err)
 		}

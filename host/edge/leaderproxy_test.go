@@ -39,9 +39,9 @@ func serveFleet(t *testing.T, n int) (*rpctest.Fleet, *http.Client) {
 
 func addTo(t *testing.T, c entityv1connect.EntityServiceClient, id string, n int) {
 	t.Helper()
-	_, err := c.Send(context.Background(), connect.NewRequest(&entityv1.SendRequest{
+	_, err := c.SendCommand(context.Background(), connect.NewRequest(&entityv1.SendCommandRequest{
 		EntityType: rpctest.Counter, EntityId: id, Command: "add",
-		Payload: &entityv1.SendRequest_Data{Data: fmt.Appendf(nil, `{"amount":%d}`, n)},
+		Payload: &entityv1.SendCommandRequest_Data{Data: fmt.Appendf(nil, `{"amount":%d}`, n)},
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestAnyNodeAnswers(t *testing.T) {
 			if err != nil || res.Msg.GetNodeId() != string(leader) || res.Msg.GetSequence() != 1 {
 				t.Fatalf("node %d, entity %s: %v, %v", n+1, id, res, err)
 			}
-			sent, err := client.Send(t.Context(), connect.NewRequest(&entityv1.SendRequest{EntityType: rpctest.Counter, EntityId: id, Command: "echo"}))
+			sent, err := client.SendCommand(t.Context(), connect.NewRequest(&entityv1.SendCommandRequest{EntityType: rpctest.Counter, EntityId: id, Command: "echo"}))
 			if err != nil || sent.Msg.GetNodeId() != string(leader) {
 				t.Fatalf("node %d, entity %s was run by %v, %v", n+1, id, sent, err)
 			}

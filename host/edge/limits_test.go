@@ -41,7 +41,7 @@ func TestMessageLimit(t *testing.T) {
 			if chunked {
 				body = io.MultiReader(body) // hides the length
 			}
-			r, err := http.NewRequest(http.MethodPost, s.url+entityPath+"Send", body)
+			r, err := http.NewRequest(http.MethodPost, s.url+entityPath+"SendCommand", body)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +59,7 @@ func TestMessageLimit(t *testing.T) {
 			if strings.HasSuffix(name, " json") {
 				continue // the text is longer than the message
 			}
-			_, err := s.entities(opts...).Send(t.Context(), connect.NewRequest(request))
+			_, err := s.entities(opts...).SendCommand(t.Context(), connect.NewRequest(request))
 			if n <= limit && err != nil {
 				t.Errorf("%s, %d bytes: %v", name, n, err)
 			}
@@ -71,11 +71,11 @@ func TestMessageLimit(t *testing.T) {
 }
 
 // requestOfSize makes a command whose encoding has n bytes.
-func requestOfSize(t *testing.T, n int) *entityv1.SendRequest {
+func requestOfSize(t *testing.T, n int) *entityv1.SendCommandRequest {
 	t.Helper()
 	data := make([]byte, n)
 	for {
-		r := &entityv1.SendRequest{EntityType: "blob", EntityId: "b", Command: "echo", Payload: &entityv1.SendRequest_Data{Data: data}}
+		r := &entityv1.SendCommandRequest{EntityType: "blob", EntityId: "b", Command: "echo", Payload: &entityv1.SendCommandRequest_Data{Data: data}}
 		over := proto.Size(r) - n
 		if over == 0 {
 			return r
@@ -102,22 +102,22 @@ func TestNameLimits(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		limit int
-		set   func(*entityv1.SendRequest, string)
+		set   func(*entityv1.SendCommandRequest, string)
 		code  connect.Code // expected code at and below the limit
 	}{
-		{"entity type", 64, func(r *entityv1.SendRequest, v string) { r.EntityType = v }, connect.CodeNotFound},
-		{"entity id", 256, func(r *entityv1.SendRequest, v string) { r.EntityId = v }, 0},
-		{"command", 255, func(r *entityv1.SendRequest, v string) { r.Command = v }, connect.CodeNotFound},
-		{"command id", 128, func(r *entityv1.SendRequest, v string) { r.CommandId = v }, 0},
+		{"entity type", 64, func(r *entityv1.SendCommandRequest, v string) { r.EntityType = v }, connect.CodeNotFound},
+		{"entity id", 256, func(r *entityv1.SendCommandRequest, v string) { r.EntityId = v }, 0},
+		{"command", 255, func(r *entityv1.SendCommandRequest, v string) { r.Command = v }, connect.CodeNotFound},
+		{"command id", 128, func(r *entityv1.SendCommandRequest, v string) { r.CommandId = v }, 0},
 	} {
 		for _, n := range []int{c.limit - 1, c.limit, c.limit + 1} {
-			r := &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}}
+			r := &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "add", Payload: &entityv1.SendCommandRequest_Data{Data: []byte(`{"amount":1}`)}}
 			c.set(r, strings.Repeat("x", n))
 			want := c.code
 			if n > c.limit {
 				want = connect.CodeInvalidArgument
 			}
-			_, err := s.entities().Send(t.Context(), connect.NewRequest(r))
+			_, err := s.entities().SendCommand(t.Context(), connect.NewRequest(r))
 			if got := codeOrZero(err); got != want {
 				t.Errorf("%s of %d bytes: %v, want %v", c.name, n, err, want)
 			}
@@ -153,12 +153,12 @@ func TestCompressedInputIsRejected(t *testing.T) {
 		z.Write(make([]byte, 1<<20))
 	}
 	z.Close()
-	status, body := s.post(t, entityPath+"Send", bomb.String(), "Content-Encoding", "gzip")
+	status, body := s.post(t, entityPath+"SendCommand", bomb.String(), "Content-Encoding", "gzip")
 	if status == 200 {
 		t.Errorf("status %d", status)
 	}
 	wantCode(t, body, connect.CodeUnimplemented)
-	_, err := s.entities(connect.WithSendGzip()).Send(t.Context(), connect.NewRequest(&entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "echo"}))
+	_, err := s.entities(connect.WithSendGzip()).SendCommand(t.Context(), connect.NewRequest(&entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "echo"}))
 	if connect.CodeOf(err) != connect.CodeUnimplemented {
 		t.Errorf("a compressed call: %v", err)
 	}
@@ -186,15 +186,15 @@ func TestModuleLimit(t *testing.T) {
 	c := modulev1connect.NewModuleServiceClient(s.h2, s.url)
 	wasm := append([]byte("\x00asm"), make([]byte, limit-3)...)
 	for _, n := range []int{limit - 1, limit, limit + 1} {
-		_, err := c.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: wasm[:n]}))
+		_, err := c.UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: wasm[:n]}))
 		if (err == nil) != (n <= limit) || err != nil && connect.CodeOf(err) != connect.CodeInvalidArgument {
 			t.Errorf("%d bytes: %v", n, err)
 		}
-		stream := c.UploadStream(t.Context())
+		stream := c.UploadModuleStream(t.Context())
 		for rest := wasm[:n]; len(rest) > 0; {
 			piece := rest[:min(len(rest), 1<<19)]
 			rest = rest[len(piece):]
-			if stream.Send(&modulev1.UploadStreamRequest{Wasm: piece}) != nil {
+			if stream.Send(&modulev1.UploadModuleStreamRequest{Wasm: piece}) != nil {
 				break // the error comes with the response
 			}
 		}
@@ -209,19 +209,19 @@ func TestModuleLimit(t *testing.T) {
 func TestUploadsAtATime(t *testing.T) {
 	s := serve(t, edge.Options{MaxUploads: 1})
 	c := modulev1connect.NewModuleServiceClient(s.h2, s.url)
-	open := c.UploadStream(t.Context())
-	if err := open.Send(&modulev1.UploadStreamRequest{Wasm: []byte("\x00asm")}); err != nil {
+	open := c.UploadModuleStream(t.Context())
+	if err := open.Send(&modulev1.UploadModuleStreamRequest{Wasm: []byte("\x00asm")}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the second upload to wait in vain", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := c.Upload(ctx, connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm1")}))
+		_, err := c.UploadModule(ctx, connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm1")}))
 		return err != nil
 	})
 	second := make(chan error, 1)
 	go func() {
-		_, err := c.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm2")}))
+		_, err := c.UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm2")}))
 		second <- err
 	}()
 	if _, err := open.CloseAndReceive(); err != nil {
@@ -239,7 +239,7 @@ func TestDeadlines(t *testing.T) {
 	body := `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1},"commandId":"%s"}`
 	for i, header := range [][]string{nil, {"Connect-Timeout-Ms", "20"}, {"Connect-Timeout-Ms", "3600000"}} {
 		s.world.Pause()
-		status, answer := s.post(t, entityPath+"Send", fmt.Sprintf(body, fmt.Sprint("c", i)), header...)
+		status, answer := s.post(t, entityPath+"SendCommand", fmt.Sprintf(body, fmt.Sprint("c", i)), header...)
 		if status != http.StatusGatewayTimeout {
 			t.Errorf("%v: status %d: %s", header, status, answer)
 		}
@@ -247,7 +247,7 @@ func TestDeadlines(t *testing.T) {
 		s.world.Resume()
 		eventually(t, "the queue to empty", func() bool { now, _, _ := s.world.Queued(); return now == 0 })
 	}
-	status, answer := s.post(t, entityPath+"Send", fmt.Sprintf(body, "c9"), "Connect-Timeout-Ms", "-1")
+	status, answer := s.post(t, entityPath+"SendCommand", fmt.Sprintf(body, "c9"), "Connect-Timeout-Ms", "-1")
 	if status != 400 {
 		t.Errorf("status %d: %s", status, answer)
 	}
@@ -262,7 +262,7 @@ func TestCancelledCall(t *testing.T) {
 		eventually(t, "the call to arrive", func() bool { now, _, _ := s.world.Queued(); return now == 1 })
 		cancel()
 	}()
-	_, err := s.entities().Send(ctx, connect.NewRequest(&entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "add"}))
+	_, err := s.entities().SendCommand(ctx, connect.NewRequest(&entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "add"}))
 	if connect.CodeOf(err) != connect.CodeCanceled {
 		t.Errorf("a call that its caller cancelled: %v", err)
 	}

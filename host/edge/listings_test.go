@@ -29,7 +29,7 @@ func TestListingsComeInPages(t *testing.T) {
 		}
 	}
 	for i := range 5 {
-		if _, err := modules.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: fmt.Appendf(nil, "\x00asm-%d", i)})); err != nil {
+		if _, err := modules.UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: fmt.Appendf(nil, "\x00asm-%d", i)})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,10 +63,10 @@ func TestListingsComeInPages(t *testing.T) {
 			return out
 		}},
 		{"modules", []uint32{1, 2}, 1, func(size uint32, token string) (answer, error) {
-			res, err := modules.List(t.Context(), connect.NewRequest(&modulev1.ListRequest{PageSize: size, PageToken: token}))
+			res, err := modules.ListModules(t.Context(), connect.NewRequest(&modulev1.ListModulesRequest{PageSize: size, PageToken: token}))
 			return msg(res), err
 		}, func(a answer) (out []string) {
-			for _, m := range a.(*modulev1.ListResponse).GetModules() {
+			for _, m := range a.(*modulev1.ListModulesResponse).GetModules() {
 				out = append(out, m.GetUploadedAt().AsTime().Format("05")+m.GetDigest())
 			}
 			return out

@@ -15,10 +15,10 @@ func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := serve(t, edge.Options{Registerer: registry})
 	s.send(t, add("a", 1))
-	s.post(t, entityPath+"Send", `{"entityType":"nothing","entityId":"a","command":"b"}`)
+	s.post(t, entityPath+"SendCommand", `{"entityType":"nothing","entityId":"a","command":"b"}`)
 	s.sendOne(t, add("a", 1))
-	s.sendOne(t, &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "reject"})
-	const send, stream = "hostd.entity.v1.EntityService/Send", "hostd.entity.v1.EntityService/SendStream"
+	s.sendOne(t, &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "reject"})
+	const send, stream = "hostd.entity.v1.EntityService/SendCommand", "hostd.entity.v1.EntityService/SendCommandStream"
 	for _, c := range []struct {
 		want   float64
 		name   string

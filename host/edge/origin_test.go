@@ -46,8 +46,8 @@ func TestForeignPagesAreRejected(t *testing.T) {
 		{name: "a person who typed it", site: "none"},
 	} {
 		for _, path := range []string{
-			"POST " + entityPath + "Send", "GET " + entityPath + "Query?connect=v1&encoding=json&message=%7B%7D", "POST " + modulePath + "Upload",
-			"POST " + clusterPath + "GetCluster", "POST /hostd.peer.v1.PeerService/Probe", "POST " + leaderproxy.Path + "x", "GET /metrics", "GET /nothing", "OPTIONS " + entityPath + "Send",
+			"POST " + entityPath + "SendCommand", "GET " + entityPath + "QueryEntity?connect=v1&encoding=json&message=%7B%7D", "POST " + modulePath + "UploadModule",
+			"POST " + clusterPath + "GetCluster", "POST /hostd.peer.v1.PeerService/Probe", "POST " + leaderproxy.Path + "x", "GET /metrics", "GET /nothing", "OPTIONS " + entityPath + "SendCommand",
 			"GET /livez", "GET /readyz",
 		} {
 			for _, s := range []*site{named, open} {
@@ -77,7 +77,7 @@ func TestForeignPagesAreRejected(t *testing.T) {
 	target := &url.URL{Scheme: "http", Host: address}
 	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.SetXForwarded() }})
 	defer proxy.Close()
-	res, err := http.Post(proxy.URL+entityPath+"Send", "application/json", strings.NewReader(`{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3}}`))
+	res, err := http.Post(proxy.URL+entityPath+"SendCommand", "application/json", strings.NewReader(`{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,26 +28,26 @@ func TestTypeBelongsToItsFirstActivator(t *testing.T) {
 		return modulev1connect.NewModuleServiceClient(g.as(name), g.url)
 	}
 	wasm := []byte("\x00asm-one")
-	first, err := as("ann").Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: wasm, Activate: true}))
+	first, err := as("ann").UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: wasm, Activate: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	digest := first.Msg.GetDigest()
 	attempts := map[string]func(name string) error{
 		"upload": func(name string) error {
-			_, err := as(name).Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: wasm, Activate: true}))
+			_, err := as(name).UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: wasm, Activate: true}))
 			return err
 		},
 		"activate": func(name string) error {
-			_, err := as(name).Activate(t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "uploaded", Digest: digest}))
+			_, err := as(name).ActivateModule(t.Context(), connect.NewRequest(&modulev1.ActivateModuleRequest{EntityType: "uploaded", Digest: digest}))
 			return err
 		},
 		"limit": func(name string) error {
-			_, err := as(name).Activate(t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "uploaded", Digest: digest, Limits: &modulev1.Limits{MaxEvents: 1}}))
+			_, err := as(name).ActivateModule(t.Context(), connect.NewRequest(&modulev1.ActivateModuleRequest{EntityType: "uploaded", Digest: digest, Limits: &modulev1.Limits{MaxEvents: 1}}))
 			return err
 		},
 		"roll back": func(name string) error {
-			_, err := as(name).Rollback(t.Context(), connect.NewRequest(&modulev1.RollbackRequest{EntityType: "uploaded"}))
+			_, err := as(name).RollbackModule(t.Context(), connect.NewRequest(&modulev1.RollbackModuleRequest{EntityType: "uploaded"}))
 			return err
 		},
 		"suspend": func(name string) error {
@@ -60,7 +60,7 @@ func TestTypeBelongsToItsFirstActivator(t *testing.T) {
 		},
 	}
 	may := func(name string) (allowed bool, why string) {
-		res, err := g.clusterAs(name).CanI(t.Context(), connect.NewRequest(&clusterv1.CanIRequest{Verb: "deploy", EntityType: "uploaded"}))
+		res, err := g.clusterAs(name).CheckAccess(t.Context(), connect.NewRequest(&clusterv1.CheckAccessRequest{Verb: "deploy", EntityType: "uploaded"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestTypeBelongsToItsFirstActivator(t *testing.T) {
 	}
 	wantDenied(t, "what was given away", attempts["activate"]("ann"), true)
 	wantDenied(t, "what was given to bo", attempts["activate"]("bo"), false)
-	list, err := as("ann").Get(t.Context(), connect.NewRequest(&modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: "uploaded"}}))
+	list, err := as("ann").GetModule(t.Context(), connect.NewRequest(&modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_EntityType{EntityType: "uploaded"}}))
 	if err != nil || len(list.Msg.GetModule().GetActivations()) != 1 || list.Msg.GetModule().GetActivations()[0].GetOwner() != "token:bo" {
 		t.Errorf("the owner is not shown: %v, %v", list, err)
 	}
@@ -127,16 +127,16 @@ func TestActivationNeedsAllTypes(t *testing.T) {
 	deploys("uploaded")
 	g.bind(t, "token:ann", "deploys")
 	ann := modulev1connect.NewModuleServiceClient(g.as("ann"), g.url)
-	up, err := ann.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-two second")}))
+	up, err := ann.UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm-two second")}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	activate := func() error {
-		_, err := ann.Activate(t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "uploaded", Digest: up.Msg.GetDigest()}))
+		_, err := ann.ActivateModule(t.Context(), connect.NewRequest(&modulev1.ActivateModuleRequest{EntityType: "uploaded", Digest: up.Msg.GetDigest()}))
 		return err
 	}
 	back := func() error {
-		_, err := ann.Rollback(t.Context(), connect.NewRequest(&modulev1.RollbackRequest{EntityType: "uploaded"}))
+		_, err := ann.RollbackModule(t.Context(), connect.NewRequest(&modulev1.RollbackModuleRequest{EntityType: "uploaded"}))
 		return err
 	}
 	wantDenied(t, "activate", activate(), true)
@@ -162,7 +162,7 @@ func TestUploadsActivateAllTypesOrNone(t *testing.T) {
 		return modulev1connect.NewModuleServiceClient(g.as(name), g.url)
 	}
 	push := func(name, wasm string) (string, error) {
-		up, err := as(name).Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte(wasm), Activate: true}))
+		up, err := as(name).UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte(wasm), Activate: true}))
 		if err != nil {
 			return "", err
 		}
@@ -177,7 +177,7 @@ func TestUploadsActivateAllTypesOrNone(t *testing.T) {
 	}
 	_, err = push("ann", "\x00asm-two second")
 	wantDenied(t, "a module with a type of another", err, true)
-	serves, err := as("ann").Get(t.Context(), connect.NewRequest(&modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: "uploaded"}}))
+	serves, err := as("ann").GetModule(t.Context(), connect.NewRequest(&modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_EntityType{EntityType: "uploaded"}}))
 	if err != nil || serves.Msg.GetModule().GetDigest() != first {
 		t.Errorf("what was refused serves: %v, %v", serves, err)
 	}
@@ -193,7 +193,7 @@ func TestRulesApplyToIndirectlyNamedTypes(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root", "ann", "bo")
 	g.begin(t)
 	root := modulev1connect.NewModuleServiceClient(g.as("root"), g.url)
-	up, err := root.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-two second")}))
+	up, err := root.UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm-two second")}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,11 +223,11 @@ func TestRulesApplyToIndirectlyNamedTypes(t *testing.T) {
 		call    func(name string) error
 	}{
 		{"describe by digest", true, true, func(name string) error {
-			_, err := modules(name).Get(t.Context(), connect.NewRequest(&modulev1.GetRequest{By: &modulev1.GetRequest_Digest{Digest: up.Msg.GetDigest()}}))
+			_, err := modules(name).GetModule(t.Context(), connect.NewRequest(&modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_Digest{Digest: up.Msg.GetDigest()}}))
 			return err
 		}},
 		{"download", true, true, func(name string) error {
-			in, err := modules(name).Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: up.Msg.GetDigest()}))
+			in, err := modules(name).DownloadModule(t.Context(), connect.NewRequest(&modulev1.DownloadModuleRequest{Digest: up.Msg.GetDigest()}))
 			if err == nil {
 				in.Receive()
 				err = in.Err()
@@ -235,7 +235,7 @@ func TestRulesApplyToIndirectlyNamedTypes(t *testing.T) {
 			return err
 		}},
 		{"list modules", true, true, func(name string) error {
-			_, err := modules(name).List(t.Context(), connect.NewRequest(&modulev1.ListRequest{}))
+			_, err := modules(name).ListModules(t.Context(), connect.NewRequest(&modulev1.ListModulesRequest{}))
 			return err
 		}},
 		{"suspend the denied type", true, true, put("entity.second.suspended")},

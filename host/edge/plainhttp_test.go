@@ -402,7 +402,7 @@ func TestEventsOfShards(t *testing.T) {
 // truncated body are answered with invalid_argument.
 func TestMalformedBodiesAreTheCallersFault(t *testing.T) {
 	s := serve(t, edge.Options{})
-	for _, path := range []string{"/e/counter/a/add", entityPath + "Send"} {
+	for _, path := range []string{"/e/counter/a/add", entityPath + "SendCommand"} {
 		for _, body := range []string{"Transfer-Encoding: chunked\r\n\r\nzz\r\n", "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"aXX\r\n0\r\n\r\n"} {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 			if err != nil {
@@ -428,7 +428,7 @@ func TestMalformedBodiesAreTheCallersFault(t *testing.T) {
 // so that the caller would reach a different entity.
 func TestUncleanPathsAreNotRedirected(t *testing.T) {
 	s := serve(t, edge.Options{})
-	for _, path := range []string{"//e/counter/a%2Fb/add", "/x/../e/counter/a%2Fb/add", "/./e/counter/a/add", "//hostd.entity.v1.EntityService/Send", "/livez/../e/counter/a"} {
+	for _, path := range []string{"//e/counter/a%2Fb/add", "/x/../e/counter/a%2Fb/add", "/./e/counter/a/add", "//hostd.entity.v1.EntityService/SendCommand", "/livez/../e/counter/a"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+path, strings.NewReader(`{"amount":1}`))
 		if err != nil {
 			t.Fatal(err)

@@ -46,7 +46,7 @@ func TestPerSecondQuotas(t *testing.T) {
 		g.begin(t)
 		g.allot(t, "ann", tt.q)
 		send := func() error {
-			_, err := g.entitiesAs("ann").Send(t.Context(), connect.NewRequest(add("x", 1)))
+			_, err := g.entitiesAs("ann").SendCommand(t.Context(), connect.NewRequest(add("x", 1)))
 			return err
 		}
 		// Half of them are calls and half are commands on a stream, one after
@@ -56,7 +56,7 @@ func TestPerSecondQuotas(t *testing.T) {
 				t.Fatalf("%s: call %d: %v", tt.which, i, err)
 			}
 		}
-		stream := g.entitiesAs("ann").SendStream(t.Context())
+		stream := g.entitiesAs("ann").SendCommandStream(t.Context())
 		for i := range uint64(tt.most / 2) {
 			if err := stream.Send(message(i, add("x", 1))); err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func TestPerSecondQuotas(t *testing.T) {
 				t.Errorf("%s: one command of a stream more: %v", tt.which, a)
 			}
 		}
-		if _, err := g.entitiesAs("root").Send(t.Context(), connect.NewRequest(add("z", 1))); err != nil {
+		if _, err := g.entitiesAs("root").SendCommand(t.Context(), connect.NewRequest(add("z", 1))); err != nil {
 			t.Errorf("%s: who is admin: %v", tt.which, err)
 		}
 		g.time.Add(int64(time.Second))
@@ -97,7 +97,7 @@ func TestEndedStreamsDoNotCountForQuota(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	open := func() (*sendStream, error) {
-		stream := g.entitiesAs("ann").SendStream(ctx)
+		stream := g.entitiesAs("ann").SendCommandStream(ctx)
 		if err := stream.Send(message(1, add("x", 1))); err != nil && !strings.Contains(err.Error(), "EOF") {
 			return nil, err
 		}

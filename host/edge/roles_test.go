@@ -176,7 +176,7 @@ func TestRolesDecideCalls(t *testing.T) {
 	send := func(c entityv1connect.EntityServiceClient, id, command string) error {
 		r := add(id, 1)
 		r.Command = command
-		_, err := c.Send(t.Context(), connect.NewRequest(r))
+		_, err := c.SendCommand(t.Context(), connect.NewRequest(r))
 		return err
 	}
 	wantDenied(t, "its own", send(ann, "ann/1", "add"), false)
@@ -199,7 +199,7 @@ func TestRolesDecideCalls(t *testing.T) {
 	}
 
 	query := func(id, name string) error {
-		_, err := ann.Query(t.Context(), connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: id, Query: name}))
+		_, err := ann.QueryEntity(t.Context(), connect.NewRequest(&entityv1.QueryEntityRequest{EntityType: "counter", EntityId: id, Query: name}))
 		return err
 	}
 	wantDenied(t, "query", query("ann/1", "total"), false)
@@ -223,7 +223,7 @@ func TestRolesDecideCalls(t *testing.T) {
 	}
 	wantDenied(t, "events of its own", events("ann/1"), false)
 	wantDenied(t, "events of another", events("bo/2"), true)
-	subscription, err := ann.Subscribe(t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: "counter"}))
+	subscription, err := ann.SubscribeEvents(t.Context(), connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: "counter"}))
 	if err == nil {
 		subscription.Receive()
 		err = subscription.Err()
@@ -244,7 +244,7 @@ func TestRolesDecideEachCommandOfAStream(t *testing.T) {
 	g.begin(t)
 	g.role(t, "clerk", clerk)
 	g.bind(t, "token:ann", "clerk")
-	stream := g.entitiesAs("ann").SendStream(t.Context())
+	stream := g.entitiesAs("ann").SendCommandStream(t.Context())
 	other := add("bo/1", 1)
 	other.CommandId = "x"
 	if err := stream.Send(message(1, add("ann/1", 1), other, add("ann/2", 1))); err != nil {
@@ -282,7 +282,7 @@ func TestSendStreamNeedsInvokeRight(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "bo")
 	g.begin(t)
 	g.bind(t, "token:bo", "viewer")
-	closed := g.entitiesAs("bo").SendStream(t.Context())
+	closed := g.entitiesAs("bo").SendCommandStream(t.Context())
 	closed.CloseRequest()
 	_, err := closed.Receive()
 	wantDenied(t, "a stream of who may send nothing", err, true)
@@ -293,7 +293,7 @@ func TestStreamsEndWhenRolesAreRevoked(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "ann")
 	g.begin(t)
 	g.bind(t, "token:ann", "invoker", "viewer")
-	if _, err := g.entitiesAs("root").Send(t.Context(), connect.NewRequest(add("a", 1))); err != nil {
+	if _, err := g.entitiesAs("root").SendCommand(t.Context(), connect.NewRequest(add("a", 1))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.clusterAs("root").PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "a", Value: "b"})); err != nil {
@@ -301,7 +301,7 @@ func TestStreamsEndWhenRolesAreRevoked(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	commands := g.entitiesAs("ann").SendStream(ctx)
+	commands := g.entitiesAs("ann").SendCommandStream(ctx)
 	if err := commands.Send(message(1, add("a", 1))); err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func TestStreamsEndWhenRolesAreRevoked(t *testing.T) {
 func TestNodeRejectsCallsUntilRolesAreKnown(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root")
 	for _, step := range []string{"no table", "not caught up"} {
-		if _, err := g.entitiesAs("root").Send(t.Context(), connect.NewRequest(add("a", 1))); connect.CodeOf(err) != connect.CodeUnavailable {
+		if _, err := g.entitiesAs("root").SendCommand(t.Context(), connect.NewRequest(add("a", 1))); connect.CodeOf(err) != connect.CodeUnavailable {
 			t.Errorf("%s: %v", step, err)
 		}
 		if _, err := g.clusterAs("root").PutRoleBinding(t.Context(), connect.NewRequest(&clusterv1.PutRoleBindingRequest{Subject: "token:root", Roles: []string{"admin"}})); connect.CodeOf(err) != connect.CodeUnavailable {
@@ -366,7 +366,7 @@ func TestNodeRejectsCallsUntilRolesAreKnown(t *testing.T) {
 		if _, err := g.clusterAs("root").GetCluster(t.Context(), connect.NewRequest(&clusterv1.GetClusterRequest{})); err != nil {
 			t.Errorf("%s: %v", step, err)
 		}
-		if _, err := g.clusterAs("root").Initialize(t.Context(), connect.NewRequest(&clusterv1.InitializeRequest{})); err != nil {
+		if _, err := g.clusterAs("root").InitializeCluster(t.Context(), connect.NewRequest(&clusterv1.InitializeClusterRequest{})); err != nil {
 			t.Errorf("%s: %v", step, err)
 		}
 		g.known.Store(false)
@@ -374,16 +374,16 @@ func TestNodeRejectsCallsUntilRolesAreKnown(t *testing.T) {
 	}
 	g.known.Store(true)
 	for _, who := range []string{"root", ""} {
-		if _, err := g.entitiesAs(who).Send(t.Context(), connect.NewRequest(add("a", 1))); err != nil {
+		if _, err := g.entitiesAs(who).SendCommand(t.Context(), connect.NewRequest(add("a", 1))); err != nil {
 			t.Error(err)
 		}
 	}
 	// A table in force is applied, however old it is.
 	g.bind(t, "token:root", access.RoleAdmin)
 	g.known.Store(false)
-	_, err := g.entitiesAs("root").Send(t.Context(), connect.NewRequest(add("a", 1)))
+	_, err := g.entitiesAs("root").SendCommand(t.Context(), connect.NewRequest(add("a", 1)))
 	wantDenied(t, "admin", err, false)
-	_, err = g.entitiesAs("").Send(t.Context(), connect.NewRequest(add("a", 1)))
+	_, err = g.entitiesAs("").SendCommand(t.Context(), connect.NewRequest(add("a", 1)))
 	wantDenied(t, "anonymous", err, true)
 }
 
@@ -410,8 +410,8 @@ func TestFirstAdminIsTheCaller(t *testing.T) {
 	if _, err := g.clusterAs("root").DeleteRoleBinding(t.Context(), connect.NewRequest(&clusterv1.DeleteRoleBindingRequest{Subject: "token:root"})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("the last admin: %v", err)
 	}
-	can := func(who, verb, entityType string) *clusterv1.CanIResponse {
-		res, err := g.clusterAs(who).CanI(t.Context(), connect.NewRequest(&clusterv1.CanIRequest{Verb: verb, EntityType: entityType}))
+	can := func(who, verb, entityType string) *clusterv1.CheckAccessResponse {
+		res, err := g.clusterAs(who).CheckAccess(t.Context(), connect.NewRequest(&clusterv1.CheckAccessRequest{Verb: verb, EntityType: entityType}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -426,7 +426,7 @@ func TestFirstAdminIsTheCaller(t *testing.T) {
 	if r := can("", "", ""); !r.GetAllowed() || r.GetKind() != "anonymous" {
 		t.Errorf("who is it: %v", r)
 	}
-	if _, err := g.clusterAs("ann").CanI(t.Context(), connect.NewRequest(&clusterv1.CanIRequest{Verb: "fly"})); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	if _, err := g.clusterAs("ann").CheckAccess(t.Context(), connect.NewRequest(&clusterv1.CheckAccessRequest{Verb: "fly"})); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a verb that is none: %v", err)
 	}
 }
@@ -490,12 +490,12 @@ func TestUploadActivatesOnlyDeployableTypes(t *testing.T) {
 	g.bind(t, "token:ann", "deploys")
 	ann := modulev1connect.NewModuleServiceClient(g.as("ann"), g.url)
 	upload := func(activate bool) error {
-		_, err := ann.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-one"), Activate: activate}))
+		_, err := ann.UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm-one"), Activate: activate}))
 		return err
 	}
 	stream := func() error {
-		s := ann.UploadStream(t.Context())
-		_ = s.Send(&modulev1.UploadStreamRequest{Wasm: []byte("\x00asm-one"), Activate: true})
+		s := ann.UploadModuleStream(t.Context())
+		_ = s.Send(&modulev1.UploadModuleStreamRequest{Wasm: []byte("\x00asm-one"), Activate: true})
 		_, err := s.CloseAndReceive()
 		return err
 	}
@@ -503,7 +503,7 @@ func TestUploadActivatesOnlyDeployableTypes(t *testing.T) {
 	wantDenied(t, "activated", upload(true), true)
 	wantDenied(t, "activated by a stream", stream(), true)
 	root := modulev1connect.NewModuleServiceClient(g.as("root"), g.url)
-	list, err := root.List(t.Context(), connect.NewRequest(&modulev1.ListRequest{}))
+	list, err := root.ListModules(t.Context(), connect.NewRequest(&modulev1.ListModulesRequest{}))
 	if err != nil || len(list.Msg.GetModules()) != 1 || len(list.Msg.GetModules()[0].GetActiveFor()) != 0 {
 		t.Errorf("what was refused serves: %v, %v", list, err)
 	}
@@ -534,9 +534,9 @@ func TestRejectionsByRolesAreAudited(t *testing.T) {
 	g.begin(t)
 	g.role(t, "clerk", clerk)
 	g.bind(t, "token:ann", "clerk")
-	_, err = g.entitiesAs("ann").Send(t.Context(), connect.NewRequest(add("bo/1", 1)))
+	_, err = g.entitiesAs("ann").SendCommand(t.Context(), connect.NewRequest(add("bo/1", 1)))
 	wantDenied(t, "a call", err, true)
-	stream := g.entitiesAs("ann").SendStream(t.Context())
+	stream := g.entitiesAs("ann").SendCommandStream(t.Context())
 	named := add("bo/2", 1)
 	named.CommandId = "x"
 	if err := stream.Send(message(1, named, add("ann/1", 1))); err != nil {

@@ -307,7 +307,7 @@ func (s *Server) Mount(api API) {
 		served = admission.RequireTLS(served, opts.Internal)
 	}
 	apart, together := func() bool { return opts.Node.PeersAt() != "" }, func() bool { return false }
-	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(leaderproxy.Unsaid(served), opts.Internal, apart))
+	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(leaderproxy.Unsaid(leaderproxy.CurrentPaths(served)), opts.Internal, apart))
 	between := admission.Origins(admission.Only(opts.Internal), opts.Hosts, nil)
 	if opts.PeerCertificates != nil {
 		between = opts.PeerCertificates.Wrap(between)

@@ -30,19 +30,19 @@ import (
 func TestModules(t *testing.T) {
 	s := serve(t, edge.Options{})
 	upload := `{"wasm":"` + b64("\x00asm-one") + `"}`
-	status, first := s.post(t, modulePath+"Upload", upload)
+	status, first := s.post(t, modulePath+"UploadModule", upload)
 	if status != 200 || !strings.Contains(first, `"uploaded"`) {
 		t.Fatalf("status %d: %s", status, first)
 	}
-	if _, again := s.post(t, modulePath+"Upload", upload); again != first {
+	if _, again := s.post(t, modulePath+"UploadModule", upload); again != first {
 		wantJSON(t, again, first)
 	}
 	c := modulev1connect.NewModuleServiceClient(s.h2, s.url)
-	two, err := c.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: []byte("\x00asm-two"), Activate: true}))
+	two, err := c.UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: []byte("\x00asm-two"), Activate: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := c.List(t.Context(), connect.NewRequest(&modulev1.ListRequest{}))
+	list, err := c.ListModules(t.Context(), connect.NewRequest(&modulev1.ListModulesRequest{}))
 	if err != nil || len(list.Msg.GetModules()) != 2 {
 		t.Fatal(list, err)
 	}
@@ -53,16 +53,16 @@ func TestModules(t *testing.T) {
 	if oldest := list.Msg.GetModules()[1]; len(oldest.GetActiveFor()) != 0 {
 		t.Errorf("oldest: %v", oldest)
 	}
-	byType, err := c.Get(t.Context(), connect.NewRequest(&modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: "uploaded"}}))
+	byType, err := c.GetModule(t.Context(), connect.NewRequest(&modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_EntityType{EntityType: "uploaded"}}))
 	if err != nil || byType.Msg.GetModule().GetDigest() != two.Msg.GetDigest() || byType.Msg.GetManifest().AsMap()["abi"] != 1.0 {
 		t.Errorf("by type: %v, %v", byType, err)
 	}
-	status, body := s.post(t, modulePath+"Activate", `{"entityType":"uploaded","digest":"`+list.Msg.GetModules()[1].GetDigest()+`"}`)
+	status, body := s.post(t, modulePath+"ActivateModule", `{"entityType":"uploaded","digest":"`+list.Msg.GetModules()[1].GetDigest()+`"}`)
 	if status != 200 {
 		t.Fatalf("status %d: %s", status, body)
 	}
 	wantJSON(t, body, `{"revision":"7"}`)
-	download, err := c.Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: two.Msg.GetDigest()}))
+	download, err := c.DownloadModule(t.Context(), connect.NewRequest(&modulev1.DownloadModuleRequest{Digest: two.Msg.GetDigest()}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,20 +83,20 @@ func TestModules(t *testing.T) {
 		path, body string
 		code       connect.Code
 	}{
-		{"Upload", `{}`, connect.CodeInvalidArgument},
-		{"Upload", `{"wasm":"AAAA"}`, connect.CodeInvalidArgument},
-		{"Get", `{}`, connect.CodeInvalidArgument},
-		{"Get", `{"digest":"xyz"}`, connect.CodeInvalidArgument},
-		{"Get", `{"digest":"` + unknown + `"}`, connect.CodeNotFound},
-		{"Get", `{"entityType":"nothing"}`, connect.CodeNotFound},
-		{"Activate", `{"entityType":"uploaded","digest":"` + unknown + `"}`, connect.CodeNotFound},
-		{"Activate", `{"entityType":"UP","digest":"` + unknown + `"}`, connect.CodeInvalidArgument},
-		{"Activate", `{"entityType":"other","digest":"` + two.Msg.GetDigest() + `"}`, connect.CodeInvalidArgument},
-		{"Remove", `{"digest":"xyz"}`, connect.CodeInvalidArgument},
-		{"Remove", `{"digest":"` + unknown + `"}`, connect.CodeNotFound},
-		{"Rollback", `{"entityType":"nothing"}`, connect.CodeNotFound},
-		{"Rollback", `{"entityType":"UP"}`, connect.CodeInvalidArgument},
-		{"Rollback", `{"entityType":"uploaded","revision":"3"}`, connect.CodeFailedPrecondition},
+		{"UploadModule", `{}`, connect.CodeInvalidArgument},
+		{"UploadModule", `{"wasm":"AAAA"}`, connect.CodeInvalidArgument},
+		{"GetModule", `{}`, connect.CodeInvalidArgument},
+		{"GetModule", `{"digest":"xyz"}`, connect.CodeInvalidArgument},
+		{"GetModule", `{"digest":"` + unknown + `"}`, connect.CodeNotFound},
+		{"GetModule", `{"entityType":"nothing"}`, connect.CodeNotFound},
+		{"ActivateModule", `{"entityType":"uploaded","digest":"` + unknown + `"}`, connect.CodeNotFound},
+		{"ActivateModule", `{"entityType":"UP","digest":"` + unknown + `"}`, connect.CodeInvalidArgument},
+		{"ActivateModule", `{"entityType":"other","digest":"` + two.Msg.GetDigest() + `"}`, connect.CodeInvalidArgument},
+		{"DeleteModule", `{"digest":"xyz"}`, connect.CodeInvalidArgument},
+		{"DeleteModule", `{"digest":"` + unknown + `"}`, connect.CodeNotFound},
+		{"RollbackModule", `{"entityType":"nothing"}`, connect.CodeNotFound},
+		{"RollbackModule", `{"entityType":"UP"}`, connect.CodeInvalidArgument},
+		{"RollbackModule", `{"entityType":"uploaded","revision":"3"}`, connect.CodeFailedPrecondition},
 	} {
 		_, body := s.post(t, modulePath+c.path, c.body)
 		wantCode(t, body, c.code)
@@ -108,7 +108,7 @@ func TestModules(t *testing.T) {
 func TestLargeModulesAreDownloadedInPieces(t *testing.T) {
 	s := serve(t, edge.Options{})
 	wasm := append([]byte("\x00asm-large"), bytes.Repeat([]byte("x"), 15<<20)...)
-	up, err := modulev1connect.NewModuleServiceClient(s.h2, s.url).Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: wasm}))
+	up, err := modulev1connect.NewModuleServiceClient(s.h2, s.url).UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: wasm}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestLargeModulesAreDownloadedInPieces(t *testing.T) {
 		modulev1connect.NewModuleServiceClient(s.h2, s.url, connect.WithGRPC(), connect.WithReadMaxBytes(4<<20)),
 		modulev1connect.NewModuleServiceClient(http.DefaultClient, s.url, connect.WithReadMaxBytes(4<<20)),
 	} {
-		in, err := c.Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: up.Msg.GetDigest()}))
+		in, err := c.DownloadModule(t.Context(), connect.NewRequest(&modulev1.DownloadModuleRequest{Digest: up.Msg.GetDigest()}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestLargeModulesAreDownloadedInPieces(t *testing.T) {
 			t.Errorf("%d bytes of %d, %v", len(got), len(wasm), err)
 		}
 	}
-	in, err := modulev1connect.NewModuleServiceClient(s.h2, s.url).Download(t.Context(), connect.NewRequest(&modulev1.DownloadRequest{Digest: strings.Repeat("ab", 32)}))
+	in, err := modulev1connect.NewModuleServiceClient(s.h2, s.url).DownloadModule(t.Context(), connect.NewRequest(&modulev1.DownloadModuleRequest{Digest: strings.Repeat("ab", 32)}))
 	if err != nil || in.Receive() || connect.CodeOf(in.Err()) != connect.CodeNotFound {
 		t.Errorf("of a module that is not there: %v, %v", err, in.Err())
 	}
@@ -190,7 +190,7 @@ func TestShutdown(t *testing.T) {
 	s := &site{world: w, url: "http://" + l.Addr().String(), h2: &http.Client{Transport: &http.Transport{Protocols: protocols}}}
 	defer s.h2.CloseIdleConnections()
 
-	stream := s.entities().SendStream(t.Context())
+	stream := s.entities().SendCommandStream(t.Context())
 	stream.Send(message(1, add("a", 1)))
 	collect(t, stream, 1)
 	follow, err := s.entities().ReadEvents(t.Context(), connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "counter", EntityId: "a", Follow: true}))
@@ -201,7 +201,7 @@ func TestShutdown(t *testing.T) {
 	stream.Send(message(2, add("a", 2)))
 	unary := make(chan error, 1)
 	go func() {
-		_, err := s.entities().Send(context.Background(), connect.NewRequest(add("a", 4)))
+		_, err := s.entities().SendCommand(context.Background(), connect.NewRequest(add("a", 4)))
 		unary <- err
 	}()
 	eventually(t, "both commands to arrive", func() bool { now, _, _ := w.Queued(); return now == 2 })
@@ -264,7 +264,7 @@ func TestPanicIsInternal(t *testing.T) {
 	defer server.Close()
 	s := &site{world: w, url: server.URL}
 	for range 2 {
-		status, body := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add"}`)
+		status, body := s.post(t, entityPath+"SendCommand", `{"entityType":"counter","entityId":"a","command":"add"}`)
 		if status != 500 || strings.Contains(body, "index") {
 			t.Errorf("status %d: %s", status, body)
 		}
@@ -283,7 +283,7 @@ func TestStreamsOutliveTimeouts(t *testing.T) {
 		t.Skip("waits longer than the server's timeouts")
 	}
 	s := serve(t, edge.Options{MaxDeadline: 400 * time.Millisecond, DefaultDeadline: 400 * time.Millisecond})
-	stream := s.entities().SendStream(t.Context())
+	stream := s.entities().SendCommandStream(t.Context())
 	stream.Send(message(1, add("a", 1)))
 	collect(t, stream, 1)
 	follow, err := s.entities().ReadEvents(t.Context(), connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "counter", EntityId: "b", Follow: true}))

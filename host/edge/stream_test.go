@@ -17,28 +17,28 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-type sendStream = connect.BidiStreamForClient[entityv1.SendStreamRequest, entityv1.SendStreamResponse]
+type sendStream = connect.BidiStreamForClient[entityv1.SendCommandStreamRequest, entityv1.SendCommandStreamResponse]
 
 // add makes a command whose payload the world stores.
-func add(id string, amount int) *entityv1.SendRequest {
-	return &entityv1.SendRequest{
+func add(id string, amount int) *entityv1.SendCommandRequest {
+	return &entityv1.SendCommandRequest{
 		EntityType: "counter", EntityId: id, Command: "add",
-		Payload: &entityv1.SendRequest_Data{Data: fmt.Appendf(nil, `{"amount":%d}`, amount)},
+		Payload: &entityv1.SendCommandRequest_Data{Data: fmt.Appendf(nil, `{"amount":%d}`, amount)},
 	}
 }
 
-func message(first uint64, requests ...*entityv1.SendRequest) *entityv1.SendStreamRequest {
-	m := &entityv1.SendStreamRequest{}
+func message(first uint64, requests ...*entityv1.SendCommandRequest) *entityv1.SendCommandStreamRequest {
+	m := &entityv1.SendCommandStreamRequest{}
 	for i, r := range requests {
-		m.Requests = append(m.Requests, &entityv1.SendStreamRequest_Item{CorrelationId: first + uint64(i), Request: r})
+		m.Requests = append(m.Requests, &entityv1.SendCommandStreamRequest_Item{CorrelationId: first + uint64(i), Request: r})
 	}
 	return m
 }
 
 // collect receives until n answers have arrived, or until the end if n is 0.
-func collect(t testing.TB, stream *sendStream, n int) []*entityv1.SendStreamResponse_Item {
+func collect(t testing.TB, stream *sendStream, n int) []*entityv1.SendCommandStreamResponse_Item {
 	t.Helper()
-	var out []*entityv1.SendStreamResponse_Item
+	var out []*entityv1.SendCommandStreamResponse_Item
 	for n == 0 || len(out) < n {
 		m, err := stream.Receive()
 		if n == 0 && errors.Is(err, io.EOF) {
@@ -53,9 +53,9 @@ func collect(t testing.TB, stream *sendStream, n int) []*entityv1.SendStreamResp
 }
 
 // sendOne sends one command over its own stream.
-func (s *site) sendOne(t testing.TB, r *entityv1.SendRequest, opts ...connect.ClientOption) *entityv1.SendStreamResponse_Item {
+func (s *site) sendOne(t testing.TB, r *entityv1.SendCommandRequest, opts ...connect.ClientOption) *entityv1.SendCommandStreamResponse_Item {
 	t.Helper()
-	stream := s.entities(opts...).SendStream(t.Context())
+	stream := s.entities(opts...).SendCommandStream(t.Context())
 	if err := stream.Send(message(7, r)); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func (s *site) sendOne(t testing.TB, r *entityv1.SendRequest, opts ...connect.Cl
 // looks it up once per message. The next message looks it up again.
 func TestStreamLooksUpUnknownTypeOncePerMessage(t *testing.T) {
 	s := serve(t, edge.Options{})
-	stream := s.entities().SendStream(t.Context())
+	stream := s.entities().SendCommandStream(t.Context())
 	strange := add("a", 1)
 	strange.EntityType = "nothing"
 	for n := 1; n <= 2; n++ {
@@ -107,27 +107,27 @@ func TestStreamProtocols(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			id := strings.ReplaceAll(name, " ", "-")
-			stream := s.entities(opts...).SendStream(t.Context())
+			stream := s.entities(opts...).SendCommandStream(t.Context())
 			mismatch := add(id, 1)
 			mismatch.ExpectedSequence = new(uint64)
 			*mismatch.ExpectedSequence = 40
 			asJSON := add(id, 0)
-			asJSON.Payload = &entityv1.SendRequest_Json{Json: structpb.NewStructValue(&structpb.Struct{
+			asJSON.Payload = &entityv1.SendCommandRequest_Json{Json: structpb.NewStructValue(&structpb.Struct{
 				Fields: map[string]*structpb.Value{"amount": structpb.NewNumberValue(5)},
 			})}
-			requests := []*entityv1.SendRequest{
+			requests := []*entityv1.SendCommandRequest{
 				add(id, 1), add(id, 2), mismatch,
 				{EntityType: "counter", EntityId: id, Command: "reject"},
 				{EntityType: "nothing", EntityId: id, Command: "add"},
 				{EntityType: "counter", EntityId: "a\x01b", Command: "add"},
-				{EntityType: "blob", EntityId: id, Command: "set", Payload: &entityv1.SendRequest_Json{Json: structpb.NewNullValue()}},
+				{EntityType: "blob", EntityId: id, Command: "set", Payload: &entityv1.SendCommandRequest_Json{Json: structpb.NewNullValue()}},
 				nil,
 				asJSON,
 			}
 			if err := stream.Send(message(100, requests...)); err != nil {
 				t.Fatal(err)
 			}
-			if err := stream.Send(&entityv1.SendStreamRequest{}); err != nil { // an empty message
+			if err := stream.Send(&entityv1.SendCommandStreamRequest{}); err != nil { // an empty message
 				t.Fatal(err)
 			}
 			stream.CloseRequest()
@@ -173,10 +173,10 @@ func TestStreamProtocols(t *testing.T) {
 func TestStreamOrder(t *testing.T) {
 	s := serve(t, edge.Options{})
 	const entities, each = 7, 300
-	stream := s.entities().SendStream(t.Context())
+	stream := s.entities().SendCommandStream(t.Context())
 	messages := 0
 	go func() {
-		var batch []*entityv1.SendRequest
+		var batch []*entityv1.SendCommandRequest
 		for i := range each {
 			for e := range entities {
 				batch = append(batch, add(fmt.Sprint("e", e), i))
@@ -210,11 +210,11 @@ func TestStreamStopsReadingWhenFull(t *testing.T) {
 	const bound, messages, each = 64, 40, 8
 	s := serve(t, edge.Options{MaxStreamInFlight: bound})
 	s.world.Pause()
-	stream := s.entities().SendStream(t.Context())
+	stream := s.entities().SendCommandStream(t.Context())
 	sent := make(chan error, 1)
 	go func() {
 		for i := range messages {
-			var batch []*entityv1.SendRequest
+			var batch []*entityv1.SendCommandRequest
 			for range each {
 				batch = append(batch, add("a", 1))
 			}
@@ -243,9 +243,9 @@ func TestStreamStopsReadingWhenFull(t *testing.T) {
 func TestStreamMessageLimits(t *testing.T) {
 	s := serve(t, edge.Options{MaxMessageBytes: 512 << 10})
 	for _, n := range []int{1023, 1024, 1025} {
-		stream := s.entities().SendStream(t.Context())
+		stream := s.entities().SendCommandStream(t.Context())
 		stream.Send(message(0, add("a", 1)))
-		requests := make([]*entityv1.SendRequest, n)
+		requests := make([]*entityv1.SendCommandRequest, n)
 		for i := range requests {
 			requests[i] = add("a", 1)
 		}
@@ -253,7 +253,7 @@ func TestStreamMessageLimits(t *testing.T) {
 		stream.CloseRequest()
 		answers, err := 0, error(nil)
 		for err == nil {
-			var m *entityv1.SendStreamResponse
+			var m *entityv1.SendCommandStreamResponse
 			m, err = stream.Receive()
 			answers += len(m.GetResponses())
 		}
@@ -264,8 +264,8 @@ func TestStreamMessageLimits(t *testing.T) {
 			t.Errorf("%d commands: %d answers, %v", n, answers, err)
 		}
 	}
-	stream := s.entities().SendStream(t.Context())
-	stream.Send(message(0, &entityv1.SendRequest{EntityType: "blob", Payload: &entityv1.SendRequest_Data{Data: make([]byte, 1<<20)}}))
+	stream := s.entities().SendCommandStream(t.Context())
+	stream.Send(message(0, &entityv1.SendCommandRequest{EntityType: "blob", Payload: &entityv1.SendCommandRequest_Data{Data: make([]byte, 1<<20)}}))
 	if _, err := stream.Receive(); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a message over the limit: %v", err)
 	}
@@ -276,8 +276,8 @@ func TestStreamMessageLimits(t *testing.T) {
 func TestStreamExpiry(t *testing.T) {
 	s := serve(t, edge.Options{DefaultDeadline: 2 * time.Second}) // enough time for the last command
 	s.world.Pause()
-	stream := s.entities().SendStream(t.Context())
-	stream.Send(message(1, add("a", 1), add("a", 2), &entityv1.SendRequest{EntityType: "nothing", EntityId: "x", Command: "y"}))
+	stream := s.entities().SendCommandStream(t.Context())
+	stream.Send(message(1, add("a", 1), add("a", 2), &entityv1.SendCommandRequest{EntityType: "nothing", EntityId: "x", Command: "y"}))
 	codes := make(map[string]int)
 	for _, a := range collect(t, stream, 3) {
 		codes[a.GetError().GetCode()]++
@@ -302,7 +302,7 @@ func TestStreamClientGone(t *testing.T) {
 	s := serve(t, edge.Options{})
 	s.world.Pause()
 	ctx, cancel := context.WithCancel(t.Context())
-	stream := s.entities().SendStream(ctx)
+	stream := s.entities().SendCommandStream(ctx)
 	stream.Send(message(1, add("a", 1), add("a", 2)))
 	eventually(t, "the commands to arrive", func() bool { now, _, _ := s.world.Queued(); return now == 2 })
 	cancel()
@@ -320,12 +320,12 @@ func TestStreamsAtATime(t *testing.T) {
 	s := serve(t, edge.Options{MaxStreams: 2, MaxAddressStreams: 2})
 	var open []*sendStream
 	for range 2 {
-		stream := s.entities().SendStream(t.Context())
+		stream := s.entities().SendCommandStream(t.Context())
 		stream.Send(message(1, add("a", 1)))
 		collect(t, stream, 1)
 		open = append(open, stream)
 	}
-	third := s.entities().SendStream(t.Context())
+	third := s.entities().SendCommandStream(t.Context())
 	third.Send(message(1, add("a", 1)))
 	if _, err := third.Receive(); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("the third stream: %v", err)
@@ -342,11 +342,11 @@ func TestStreamsAtATime(t *testing.T) {
 // TestStreamLargeAnswers: answers are split into messages that clients accept.
 func TestStreamLargeAnswers(t *testing.T) {
 	s := serve(t, edge.Options{})
-	stream := s.entities(connect.WithReadMaxBytes(300 << 10)).SendStream(t.Context())
+	stream := s.entities(connect.WithReadMaxBytes(300 << 10)).SendCommandStream(t.Context())
 	payload := strings.Repeat("x", 100<<10)
 	for i := range 20 {
-		stream.Send(message(uint64(i), &entityv1.SendRequest{
-			EntityType: "blob", EntityId: "b", Command: "set", Payload: &entityv1.SendRequest_Data{Data: []byte(payload)},
+		stream.Send(message(uint64(i), &entityv1.SendCommandRequest{
+			EntityType: "blob", EntityId: "b", Command: "set", Payload: &entityv1.SendCommandRequest_Data{Data: []byte(payload)},
 		}))
 	}
 	stream.CloseRequest()
@@ -360,8 +360,8 @@ func TestStreamLargeAnswers(t *testing.T) {
 // TestStreamServerIDs: a command without an id gets a unique one.
 func TestStreamServerIDs(t *testing.T) {
 	s := serve(t, edge.Options{})
-	stream := s.entities().SendStream(t.Context())
-	requests := make([]*entityv1.SendRequest, 500)
+	stream := s.entities().SendCommandStream(t.Context())
+	requests := make([]*entityv1.SendCommandRequest, 500)
 	for i := range requests {
 		requests[i] = add("a", 1)
 	}
@@ -382,7 +382,7 @@ func TestStreamServerIDs(t *testing.T) {
 func TestStreamFailures(t *testing.T) {
 	s := serve(t, edge.Options{})
 	s.world.Fail = map[string]error{"busy": request.ErrBusy}
-	a := s.sendOne(t, &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "busy"})
+	a := s.sendOne(t, &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "busy"})
 	if a.GetError().GetCode() != "resource_exhausted" || a.GetError().GetMessage() != request.ErrBusy.Error() {
 		t.Errorf("answer %v", a)
 	}

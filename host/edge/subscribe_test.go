@@ -23,12 +23,12 @@ import (
 )
 
 // subscribed is the list of events that a stream sent.
-type subscribed []*entityv1.SubscribeResponse
+type subscribed []*entityv1.SubscribeEventsResponse
 
 // subscribe reads a subscription that does not follow.
-func subscribe(t testing.TB, c entityv1connect.EntityServiceClient, r *entityv1.SubscribeRequest) (subscribed, error) {
+func subscribe(t testing.TB, c entityv1connect.EntityServiceClient, r *entityv1.SubscribeEventsRequest) (subscribed, error) {
 	t.Helper()
-	stream, err := c.Subscribe(t.Context(), connect.NewRequest(r))
+	stream, err := c.SubscribeEvents(t.Context(), connect.NewRequest(r))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func fill(t *testing.T, c entityv1connect.EntityServiceClient, rounds int) map[s
 		for i := range 12 {
 			id := fmt.Sprint("e", i)
 			if i%3 == 2 {
-				_, err := c.Send(t.Context(), connect.NewRequest(&entityv1.SendRequest{EntityType: rpctest.Counter, EntityId: id, Command: "burst"}))
+				_, err := c.SendCommand(t.Context(), connect.NewRequest(&entityv1.SendCommandRequest{EntityType: rpctest.Counter, EntityId: id, Command: "burst"}))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -89,20 +89,20 @@ func TestSubscribe(t *testing.T) {
 	s := serve(t, edge.Options{})
 	c := s.entities()
 	want := fill(t, c, 3)
-	s.send(t, &entityv1.SendRequest{EntityType: rpctest.Blob, EntityId: "other", Command: "set"})
-	all, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+	s.send(t, &entityv1.SendCommandRequest{EntityType: rpctest.Blob, EntityId: "other", Command: "set"})
+	all, err := subscribe(t, c, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter})
 	if err != nil {
 		t.Fatal(err)
 	}
 	all.once(t, want)
 	for i := range all {
-		rest, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: all[i].GetCursor()})
+		rest, err := subscribe(t, c, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: all[i].GetCursor()})
 		if err != nil || len(rest) != len(all)-i-1 {
 			t.Fatalf("after event %d: %d events, %v", i, len(rest), err)
 		}
 		append(slices.Clone(all[:i+1]), rest...).once(t, want)
 	}
-	tagged, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Tag: "sum"})
+	tagged, err := subscribe(t, c, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Tag: "sum"})
 	if err != nil || len(tagged) != 24 {
 		t.Fatalf("%d events with the tag, %v", len(tagged), err)
 	}
@@ -113,7 +113,7 @@ func TestSubscribe(t *testing.T) {
 	}
 	var parts subscribed
 	for shard := uint32(1); shard <= rpctest.Shards; shard++ {
-		part, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Shards: []uint32{shard}, AsData: true})
+		part, err := subscribe(t, c, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Shards: []uint32{shard}, AsData: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,12 +140,12 @@ func TestPartialCursors(t *testing.T) {
 	s := serve(t, edge.Options{})
 	c := s.entities()
 	fill(t, c, 2)
-	s.send(t, &entityv1.SendRequest{EntityType: rpctest.Blob, EntityId: "other", Command: "set"})
-	whole, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+	s.send(t, &entityv1.SendCommandRequest{EntityType: rpctest.Blob, EntityId: "other", Command: "set"})
+	whole, err := subscribe(t, c, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter})
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, PartialCursors: true})
+	parts, err := subscribe(t, c, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, PartialCursors: true})
 	if err != nil || len(parts) != len(whole)+1 || parts[len(whole)].GetSequence() != 0 {
 		t.Fatalf("%d messages for %d events, %v", len(parts), len(whole), err)
 	}
@@ -165,7 +165,7 @@ func TestPartialCursors(t *testing.T) {
 			t.Errorf("at the end %v is within an entry", p)
 		}
 	}
-	none, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: at.Text()})
+	none, err := subscribe(t, c, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: at.Text()})
 	if err != nil || len(none) != 0 {
 		t.Errorf("after the end: %v, %v", none, err)
 	}
@@ -176,7 +176,7 @@ func TestForeignCursors(t *testing.T) {
 	s := serve(t, edge.Options{})
 	c := s.entities()
 	fill(t, c, 1)
-	all, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+	all, err := subscribe(t, c, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,20 +191,20 @@ func TestForeignCursors(t *testing.T) {
 	ahead.Places = []cursor.Place{{Shard: 1, Position: cursor.Position{Index: 1 << 40}}}
 	for _, bad := range []struct {
 		name string
-		r    *entityv1.SubscribeRequest
+		r    *entityv1.SubscribeEventsRequest
 		code connect.Code
 	}{
-		{"text", &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: "x"}, connect.CodeInvalidArgument},
-		{"cut", &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: good[:len(good)-1]}, connect.CodeInvalidArgument},
-		{"too long", &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: strings.Repeat("A", cursor.MaxText+1)}, connect.CodeInvalidArgument},
-		{"another type", &entityv1.SubscribeRequest{EntityType: rpctest.Blob, Cursor: good}, connect.CodeInvalidArgument},
-		{"another tag", &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Tag: "sum", Cursor: good}, connect.CodeInvalidArgument},
-		{"other shards", &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: shards.Text()}, connect.CodeInvalidArgument},
-		{"another cluster", &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: mark.Text()}, connect.CodeInvalidArgument},
-		{"ahead", &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: ahead.Text()}, connect.CodeOutOfRange},
-		{"ahead, following", &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: ahead.Text(), Follow: true}, connect.CodeOutOfRange},
-		{"no such shard", &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Shards: []uint32{rpctest.Shards + 1}}, connect.CodeInvalidArgument},
-		{"no such type", &entityv1.SubscribeRequest{EntityType: "nothing"}, connect.CodeNotFound},
+		{"text", &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: "x"}, connect.CodeInvalidArgument},
+		{"cut", &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: good[:len(good)-1]}, connect.CodeInvalidArgument},
+		{"too long", &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: strings.Repeat("A", cursor.MaxText+1)}, connect.CodeInvalidArgument},
+		{"another type", &entityv1.SubscribeEventsRequest{EntityType: rpctest.Blob, Cursor: good}, connect.CodeInvalidArgument},
+		{"another tag", &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Tag: "sum", Cursor: good}, connect.CodeInvalidArgument},
+		{"other shards", &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: shards.Text()}, connect.CodeInvalidArgument},
+		{"another cluster", &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: mark.Text()}, connect.CodeInvalidArgument},
+		{"ahead", &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: ahead.Text()}, connect.CodeOutOfRange},
+		{"ahead, following", &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: ahead.Text(), Follow: true}, connect.CodeOutOfRange},
+		{"no such shard", &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Shards: []uint32{rpctest.Shards + 1}}, connect.CodeInvalidArgument},
+		{"no such type", &entityv1.SubscribeEventsRequest{EntityType: "nothing"}, connect.CodeNotFound},
 	} {
 		if got, err := subscribe(t, c, bad.r); connect.CodeOf(err) != bad.code || len(got) != 0 {
 			t.Errorf("%s: %d events, %v", bad.name, len(got), err)
@@ -220,7 +220,7 @@ func TestForeignCursors(t *testing.T) {
 func TestCursorOfLostHistoryIsRejected(t *testing.T) {
 	first := serve(t, edge.Options{})
 	want := fill(t, first.entities(), 1)
-	all, err := subscribe(t, first.entities(), &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+	all, err := subscribe(t, first.entities(), &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestCursorOfLostHistoryIsRejected(t *testing.T) {
 	const reason = "CURSOR_HISTORY_LOST"
 	for _, e := range all {
 		for _, follow := range []bool{false, true} {
-			_, err := subscribe(t, second.entities(), &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: e.GetCursor(), Follow: follow})
+			_, err := subscribe(t, second.entities(), &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: e.GetCursor(), Follow: follow})
 			if info, ok := errorInfo(err); connect.CodeOf(err) != connect.CodeOutOfRange || !ok || info.GetReason() != reason {
 				t.Fatalf("a cursor of a lost history, following %v: %v", follow, err)
 			}
@@ -261,7 +261,7 @@ func TestCursorOfLostHistoryIsRejected(t *testing.T) {
 	for i := range at.Places {
 		at.Places[i].History = 0
 	}
-	rest, err := subscribe(t, second.entities(), &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: at.Text()})
+	rest, err := subscribe(t, second.entities(), &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: at.Text()})
 	if err != nil || len(rest) == 0 {
 		t.Fatalf("a cursor of an earlier release: %d events, %v", len(rest), err)
 	}
@@ -281,7 +281,7 @@ func TestLeaderRejectsCursorsAhead(t *testing.T) {
 	c.Holds = func(sharding.NodeID, sharding.ShardID) bool { return true }
 	entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(2).Addr)
 	fill(t, entry, 1)
-	all, err := subscribe(t, entry, &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+	all, err := subscribe(t, entry, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestLeaderRejectsCursorsAhead(t *testing.T) {
 	at.Places[0].Index += 100
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	stream, err := entry.Subscribe(ctx, connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: at.Text(), Follow: true}))
+	stream, err := entry.SubscribeEvents(ctx, connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: at.Text(), Follow: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,16 +310,16 @@ func TestCursorOfFasterReplicaIsAccepted(t *testing.T) {
 	s := serve(t, edge.Options{})
 	c := s.entities()
 	fill(t, c, 2)
-	all, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+	all, err := subscribe(t, c, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter})
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := all[len(all)-1].GetCursor()
 	s.world.SetUnapplied(3)
-	if got, err := subscribe(t, c, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: last}); err != nil || len(got) != 0 {
+	if got, err := subscribe(t, c, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: last}); err != nil || len(got) != 0 {
 		t.Fatalf("%d events, %v", len(got), err)
 	}
-	stream, err := c.Subscribe(t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: last, Follow: true}))
+	stream, err := c.SubscribeEvents(t.Context(), connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: last, Follow: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestSubscriptionFromNewestEvent(t *testing.T) {
 			entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(3).Addr)
 			before := fill(t, entry, 2)
 			known := map[string]uint64{}
-			all, err := subscribe(t, entry, &entityv1.SubscribeRequest{EntityType: rpctest.Counter})
+			all, err := subscribe(t, entry, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -357,7 +357,7 @@ func TestSubscriptionFromNewestEvent(t *testing.T) {
 				t.Helper()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				stream, err := entry.Subscribe(ctx, connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Counter, Follow: true, FromNewest: true, Cursor: at}))
+				stream, err := entry.SubscribeEvents(ctx, connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Follow: true, FromNewest: true, Cursor: at}))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -386,7 +386,7 @@ func TestSubscriptionFromNewestEvent(t *testing.T) {
 		})
 	}
 	entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(1).Addr)
-	if _, err := subscribe(t, entry, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, FromNewest: true}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	if _, err := subscribe(t, entry, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, FromNewest: true}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("without following: %v", err)
 	}
 }
@@ -416,7 +416,7 @@ func TestSubscriptionContinuesAcrossLeaderChanges(t *testing.T) {
 			entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(3).Addr)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			stream, err := entry.Subscribe(ctx, connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Counter, Follow: true}))
+			stream, err := entry.SubscribeEvents(ctx, connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Follow: true}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -458,7 +458,7 @@ func TestSubscriptionContinuesAcrossLeaderChanges(t *testing.T) {
 			// The cursor is valid at any node.
 			half := len(got) / 2
 			other := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(2).Addr)
-			rest, err := subscribe(t, other, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: got[half].GetCursor()})
+			rest, err := subscribe(t, other, &entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Cursor: got[half].GetCursor()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -474,7 +474,7 @@ func TestSubscriptionsEndAtStop(t *testing.T) {
 	entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(2).Addr)
 	c.Move(2, "n2")
 	addTo(t, entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(1).Addr), inShard(1), 1)
-	stream, err := entry.Subscribe(t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Counter, Follow: true}))
+	stream, err := entry.SubscribeEvents(t.Context(), connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Follow: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -508,7 +508,7 @@ func TestFollowingStreamEndsWithoutQuorum(t *testing.T) {
 			first := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(1).Addr)
 			entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(2).Addr)
 			addTo(t, first, inShard(1), 1)
-			stream, err := entry.Subscribe(t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Counter, Follow: true}))
+			stream, err := entry.SubscribeEvents(t.Context(), connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: rpctest.Counter, Follow: true}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -538,7 +538,7 @@ func TestSlowSubscriberDoesNotBlockOthers(t *testing.T) {
 	c := s.entities()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	slow, err := c.Subscribe(ctx, connect.NewRequest(&entityv1.SubscribeRequest{EntityType: rpctest.Blob, Follow: true}))
+	slow, err := c.SubscribeEvents(ctx, connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: rpctest.Blob, Follow: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -546,9 +546,9 @@ func TestSlowSubscriberDoesNotBlockOthers(t *testing.T) {
 	big := make([]byte, 64<<10)
 	const events = 200 // more than connections buffer
 	for i := range events {
-		s.send(t, &entityv1.SendRequest{EntityType: rpctest.Blob, EntityId: fmt.Sprint(i), Command: "set", Payload: &entityv1.SendRequest_Data{Data: big}})
+		s.send(t, &entityv1.SendCommandRequest{EntityType: rpctest.Blob, EntityId: fmt.Sprint(i), Command: "set", Payload: &entityv1.SendCommandRequest_Data{Data: big}})
 	}
-	all, err := subscribe(t, s.entities(), &entityv1.SubscribeRequest{EntityType: rpctest.Blob})
+	all, err := subscribe(t, s.entities(), &entityv1.SubscribeEventsRequest{EntityType: rpctest.Blob})
 	if err != nil || len(all) != events {
 		t.Fatalf("%d events, %v", len(all), err)
 	}

@@ -56,7 +56,7 @@ func TestTokenCreationNeedsRightsOfItsRoles(t *testing.T) {
 		}
 	}
 	// Its bearer has the role immediately.
-	me, err := g.clusterAs("bo").CanI(t.Context(), connect.NewRequest(&clusterv1.CanIRequest{Verb: "query", EntityType: "counter"}))
+	me, err := g.clusterAs("bo").CheckAccess(t.Context(), connect.NewRequest(&clusterv1.CheckAccessRequest{Verb: "query", EntityType: "counter"}))
 	if err != nil || !me.Msg.GetAllowed() || me.Msg.GetName() != "bo" || !slices.Equal(me.Msg.GetRoles(), []string{"viewer"}) {
 		t.Errorf("its bearer is %v, %v", me, err)
 	}
@@ -71,7 +71,7 @@ func TestTokenCreationNeedsRightsOfItsRoles(t *testing.T) {
 	if _, err := g.clusterAs("root").DeleteToken(t.Context(), connect.NewRequest(&clusterv1.DeleteTokenRequest{TokenName: "bo"})); err != nil {
 		t.Error(err)
 	}
-	if _, err := g.clusterAs("bo").CanI(t.Context(), connect.NewRequest(&clusterv1.CanIRequest{})); connect.CodeOf(err) != connect.CodeUnauthenticated {
+	if _, err := g.clusterAs("bo").CheckAccess(t.Context(), connect.NewRequest(&clusterv1.CheckAccessRequest{})); connect.CodeOf(err) != connect.CodeUnauthenticated {
 		t.Errorf("after its removal: %v", err)
 	}
 	bindings, err := g.clusterAs("root").ListRoleBindings(t.Context(), connect.NewRequest(&clusterv1.ListRoleBindingsRequest{}))

@@ -55,7 +55,7 @@ func TestListingsShowWhatTheirCallersMaySee(t *testing.T) {
 	want := []string{}
 	fill := func(ids ...string) {
 		for _, id := range ids {
-			if _, err := g.entitiesAs("root").Send(t.Context(), connect.NewRequest(add(id, 1))); err != nil {
+			if _, err := g.entitiesAs("root").SendCommand(t.Context(), connect.NewRequest(add(id, 1))); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -14,11 +14,11 @@ import (
 )
 
 // echo makes a command that is charged cost bytes while it waits as a call.
-func echo(t *testing.T, cost int) *entityv1.SendRequest {
+func echo(t *testing.T, cost int) *entityv1.SendCommandRequest {
 	t.Helper()
 	const beside = 512 + len("echo") + len("id") + len("blob") + len("b")
-	return &entityv1.SendRequest{EntityType: "blob", EntityId: "b", Command: "echo", CommandId: "id",
-		Payload: &entityv1.SendRequest_Data{Data: bytes.Repeat([]byte{1}, cost-beside)}}
+	return &entityv1.SendCommandRequest{EntityType: "blob", EntityId: "b", Command: "echo", CommandId: "id",
+		Payload: &entityv1.SendCommandRequest_Data{Data: bytes.Repeat([]byte{1}, cost-beside)}}
 }
 
 // queued waits until the world holds want requests.
@@ -45,7 +45,7 @@ func TestWaitingBytesBudgetRejectsCalls(t *testing.T) {
 	send := func(id string) {
 		m := echo(t, each)
 		m.CommandId = id
-		_, err := s.entities().Send(t.Context(), connect.NewRequest(m))
+		_, err := s.entities().SendCommand(t.Context(), connect.NewRequest(m))
 		done <- err
 	}
 	// While a call is read and decoded, more is charged for it.
@@ -57,7 +57,7 @@ func TestWaitingBytesBudgetRejectsCalls(t *testing.T) {
 		t.Error("a call past the limit is not refused")
 	}
 	// A large message ends the stream.
-	stream := s.entities().SendStream(t.Context())
+	stream := s.entities().SendCommandStream(t.Context())
 	if err := stream.Send(message(1, echo(t, each))); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestCommandsOfSmallMessageAreRejectedOneByOne(t *testing.T) {
 	const limit, each, sent = 256 << 10, 12 << 10, 40
 	s := serve(t, edge.Options{MaxWaitingBytes: limit, MaxMessageBytes: 64 << 10})
 	s.world.Pause()
-	stream := s.entities().SendStream(t.Context())
+	stream := s.entities().SendCommandStream(t.Context())
 	for i := range sent {
 		m := message(uint64(i+1), echo(t, each))
 		m.Requests[0].Request.CommandId = fmt.Sprint(i)
@@ -123,17 +123,17 @@ func TestStreamIsReadUpToItsByteLimit(t *testing.T) {
 		t.Run(fmt.Sprint(tt.over), func(t *testing.T) {
 			s := serve(t, edge.Options{MaxStreamBytes: limit})
 			s.world.Pause()
-			stream := s.entities().SendStream(t.Context())
-			size := func(m *entityv1.SendStreamRequest) int { return proto.Size(m) + 512 }
+			stream := s.entities().SendCommandStream(t.Context())
+			size := func(m *entityv1.SendCommandStreamRequest) int { return proto.Size(m) + 512 }
 			one := message(1, echo(t, limit/2))
 			rest := limit + tt.over - size(one)
 			two := message(2, echo(t, rest))
 			two.Requests[0].Request.CommandId = "je" // a different id
 			for size(two) != rest {
 				data := two.Requests[0].Request.GetData()
-				two.Requests[0].Request.Payload = &entityv1.SendRequest_Data{Data: bytes.Repeat([]byte{1}, len(data)+rest-size(two))}
+				two.Requests[0].Request.Payload = &entityv1.SendCommandRequest_Data{Data: bytes.Repeat([]byte{1}, len(data)+rest-size(two))}
 			}
-			for _, m := range []*entityv1.SendStreamRequest{one, two} {
+			for _, m := range []*entityv1.SendCommandStreamRequest{one, two} {
 				if err := stream.Send(m); err != nil {
 					t.Fatal(err)
 				}

@@ -63,11 +63,11 @@ type Options struct {
 	MaxBytes    int64
 }
 
-// Handler is the EntityService of a node, except SendStream. It is safe for
+// Handler is the EntityService of a node, except SendCommandStream. It is safe for
 // concurrent use.
 type Handler struct{ *handler }
 
-// handler implements the EntityService, except SendStream.
+// handler implements the EntityService, except SendCommandStream.
 type handler struct {
 	entityv1connect.UnimplementedEntityServiceHandler
 	Options
@@ -99,9 +99,9 @@ func NewHandler(o Options) Handler {
 // Timers returns the service that finds pending timers on all nodes.
 func (s *handler) Timers() *pending.Service { return &s.pending }
 
-// SendStreamHandler makes the handler of SendStream, which has its own codecs.
+// SendStreamHandler makes the handler of SendCommandStream, which has its own codecs.
 func (s *handler) SendStreamHandler(opts ...connect.HandlerOption) (path string, h http.Handler) {
-	path = entityv1connect.EntityServiceSendStreamProcedure
+	path = entityv1connect.EntityServiceSendCommandStreamProcedure
 	return path, connect.NewBidiStreamHandler(path, s.streams.Serve, connect.WithHandlerOptions(opts...),
 		connect.WithCodec(wire.Codec{}), connect.WithCodec(codec.Stream{As: "json"}), connect.WithCodec(codec.Stream{As: "json; charset=utf-8"}))
 }
@@ -130,16 +130,16 @@ func (s *handler) ListMessages(ctx context.Context, r *connect.Request[entityv1.
 	return s.pending.ListMessages(ctx, r)
 }
 
-// Subscribe streams the events of a type.
-func (s *handler) Subscribe(ctx context.Context, r *connect.Request[entityv1.SubscribeRequest], stream *connect.ServerStream[entityv1.SubscribeResponse]) error {
+// SubscribeEvents streams the events of a type.
+func (s *handler) SubscribeEvents(ctx context.Context, r *connect.Request[entityv1.SubscribeEventsRequest], stream *connect.ServerStream[entityv1.SubscribeEventsResponse]) error {
 	if s.EventOrder == nil {
-		return s.UnimplementedEntityServiceHandler.Subscribe(ctx, r, stream)
+		return s.UnimplementedEntityServiceHandler.SubscribeEvents(ctx, r, stream)
 	}
-	return s.events.Subscribe(ctx, r, stream)
+	return s.events.SubscribeEvents(ctx, r, stream)
 }
 
-// Send runs one command.
-func (s *handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
+// SendCommand runs one command.
+func (s *handler) SendCommand(ctx context.Context, r *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
 	m := r.Msg
 	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
 	if err := command.CheckName("command", m.GetCommand()); err != nil {
@@ -177,7 +177,7 @@ func (s *handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequ
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	out := &entityv1.SendResponse{
+	out := &entityv1.SendCommandResponse{
 		Sequence:   uint64(res.Sequence),
 		EventCount: uint32(res.EventCount),
 		Duplicate:  res.Duplicate,
@@ -185,15 +185,15 @@ func (s *handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequ
 		Fuel:       res.Fuel,
 	}
 	if v, data := codec.Render(kind, res.Payload); v != nil {
-		out.Payload = &entityv1.SendResponse_Json{Json: v}
+		out.Payload = &entityv1.SendCommandResponse_Json{Json: v}
 	} else if len(data) > 0 {
-		out.Payload = &entityv1.SendResponse_Data{Data: data}
+		out.Payload = &entityv1.SendCommandResponse_Data{Data: data}
 	}
 	return connect.NewResponse(out), nil
 }
 
-// Query runs one query.
-func (s *handler) Query(ctx context.Context, r *connect.Request[entityv1.QueryRequest]) (*connect.Response[entityv1.QueryResponse], error) {
+// QueryEntity runs one query.
+func (s *handler) QueryEntity(ctx context.Context, r *connect.Request[entityv1.QueryEntityRequest]) (*connect.Response[entityv1.QueryEntityResponse], error) {
 	m := r.Msg
 	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
 	if err := command.CheckName("query", m.GetQuery()); err != nil {
@@ -224,30 +224,30 @@ func (s *handler) Query(ctx context.Context, r *connect.Request[entityv1.QueryRe
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	out := &entityv1.QueryResponse{Sequence: uint64(res.Sequence), Fuel: res.Fuel}
+	out := &entityv1.QueryEntityResponse{Sequence: uint64(res.Sequence), Fuel: res.Fuel}
 	if v, data := codec.Render(kind, res.Payload); v != nil {
-		out.Payload = &entityv1.QueryResponse_Json{Json: v}
+		out.Payload = &entityv1.QueryEntityResponse_Json{Json: v}
 	} else if len(data) > 0 {
-		out.Payload = &entityv1.QueryResponse_Data{Data: data}
+		out.Payload = &entityv1.QueryEntityResponse_Data{Data: data}
 	}
 	return connect.NewResponse(out), nil
 }
 
-func sendPayload(m *entityv1.SendRequest) command.Given {
+func sendPayload(m *entityv1.SendCommandRequest) command.Given {
 	switch p := m.GetPayload().(type) {
-	case *entityv1.SendRequest_Json:
+	case *entityv1.SendCommandRequest_Json:
 		return command.Given{Kind: wire.JSONPayload, JSON: p.Json}
-	case *entityv1.SendRequest_Data:
+	case *entityv1.SendCommandRequest_Data:
 		return command.Given{Kind: wire.DataPayload, Data: p.Data}
 	}
 	return command.Given{}
 }
 
-func queryPayload(m *entityv1.QueryRequest) command.Given {
+func queryPayload(m *entityv1.QueryEntityRequest) command.Given {
 	switch p := m.GetPayload().(type) {
-	case *entityv1.QueryRequest_Json:
+	case *entityv1.QueryEntityRequest_Json:
 		return command.Given{Kind: wire.JSONPayload, JSON: p.Json}
-	case *entityv1.QueryRequest_Data:
+	case *entityv1.QueryEntityRequest_Data:
 		return command.Given{Kind: wire.DataPayload, Data: p.Data}
 	}
 	return command.Given{}

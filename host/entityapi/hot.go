@@ -34,8 +34,8 @@ type HotEntity struct {
 // defaultHot is the number of entities if the caller sets no limit.
 const defaultHot = 20
 
-// HotEntities collects the hot entities of every node that is up.
-func (s *handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.HotEntitiesRequest]) (*connect.Response[entityv1.HotEntitiesResponse], error) {
+// ListHotEntities collects the hot entities of every node that is up.
+func (s *handler) ListHotEntities(ctx context.Context, r *connect.Request[entityv1.ListHotEntitiesRequest]) (*connect.Response[entityv1.ListHotEntitiesResponse], error) {
 	if s.Load == nil {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this node does not count the requests of its entities"))
 	}
@@ -47,9 +47,9 @@ func (s *handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.H
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	out := &entityv1.HotEntitiesResponse{}
+	out := &entityv1.ListHotEntitiesResponse{}
 	for _, e := range local {
-		out.Entities = append(out.Entities, &entityv1.HotEntitiesResponse_Entity{
+		out.Entities = append(out.Entities, &entityv1.ListHotEntitiesResponse_Entity{
 			EntityType: e.Entity.Type, EntityId: e.Entity.ID, ShardId: uint32(e.Shard), NodeId: string(e.Node),
 			CommandsPerSecond: e.Commands, OverestimatePerSecond: e.Over, FuelPerSecond: e.Fuel, FuelShare: e.FuelShare,
 		})
@@ -59,7 +59,7 @@ func (s *handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.H
 			return nil, status.Public(s.Log, err)
 		}
 	}
-	slices.SortFunc(out.Entities, func(a, b *entityv1.HotEntitiesResponse_Entity) int {
+	slices.SortFunc(out.Entities, func(a, b *entityv1.ListHotEntitiesResponse_Entity) int {
 		return cmp.Or(cmp.Compare(b.GetCommandsPerSecond(), a.GetCommandsPerSecond()),
 			cmp.Compare(a.GetEntityType(), b.GetEntityType()), cmp.Compare(a.GetEntityId(), b.GetEntityId()))
 	})
@@ -68,7 +68,7 @@ func (s *handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.H
 }
 
 // hotRemote adds the hot entities of the other nodes.
-func (s *handler) hotRemote(ctx context.Context, limit int, out *entityv1.HotEntitiesResponse) error {
+func (s *handler) hotRemote(ctx context.Context, limit int, out *entityv1.ListHotEntitiesResponse) error {
 	o, err := s.View.Overview(ctx)
 	if err != nil {
 		return err
@@ -81,9 +81,9 @@ func (s *handler) hotRemote(ctx context.Context, limit int, out *entityv1.HotEnt
 		}
 		all.Go(func() {
 			client, err := s.Proxy.Client(m.ID)
-			var res *connect.Response[entityv1.HotEntitiesResponse]
+			var res *connect.Response[entityv1.ListHotEntitiesResponse]
 			if err == nil {
-				res, err = client.HotEntities(ctx, connect.NewRequest(&entityv1.HotEntitiesRequest{Limit: uint32(limit)}))
+				res, err = client.ListHotEntities(ctx, connect.NewRequest(&entityv1.ListHotEntitiesRequest{Limit: uint32(limit)}))
 			}
 			mu.Lock()
 			defer mu.Unlock()

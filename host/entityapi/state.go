@@ -82,23 +82,23 @@ func (s *handler) GetState(ctx context.Context, r *connect.Request[entityv1.GetS
 	return connect.NewResponse(res.Msg), nil
 }
 
-// Passivate removes an entity from memory.
-func (s *handler) Passivate(ctx context.Context, r *connect.Request[entityv1.PassivateRequest]) (*connect.Response[entityv1.PassivateResponse], error) {
+// PassivateEntity removes an entity from memory.
+func (s *handler) PassivateEntity(ctx context.Context, r *connect.Request[entityv1.PassivateEntityRequest]) (*connect.Response[entityv1.PassivateEntityResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if _, err := s.stateType(ctx, id); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
 	_, err := leaderproxy.Do(ctx, s.Proxy, s.Entities.ShardOf(id),
-		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.PassivateResponse], error) {
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.PassivateEntityResponse], error) {
 			if leader != nil {
-				return leader.Passivate(ctx, connect.NewRequest(r.Msg))
+				return leader.PassivateEntity(ctx, connect.NewRequest(r.Msg))
 			}
-			return connect.NewResponse(&entityv1.PassivateResponse{}), s.States.Passivate(ctx, id)
+			return connect.NewResponse(&entityv1.PassivateEntityResponse{}), s.States.Passivate(ctx, id)
 		})
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	return connect.NewResponse(&entityv1.PassivateResponse{}), nil
+	return connect.NewResponse(&entityv1.PassivateEntityResponse{}), nil
 }
 
 // stateType validates the id of an entity and returns the encoding of its type.

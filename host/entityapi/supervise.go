@@ -68,8 +68,8 @@ func (s *handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.Ski
 	return connect.NewResponse(res.Msg), nil
 }
 
-// Delete deletes an entity.
-func (s *handler) Delete(ctx context.Context, r *connect.Request[entityv1.DeleteRequest]) (*connect.Response[entityv1.DeleteResponse], error) {
+// DeleteEntity deletes an entity.
+func (s *handler) DeleteEntity(ctx context.Context, r *connect.Request[entityv1.DeleteEntityRequest]) (*connect.Response[entityv1.DeleteEntityResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
 	if err != nil {
@@ -79,17 +79,17 @@ func (s *handler) Delete(ctx context.Context, r *connect.Request[entityv1.Delete
 		return nil, status.Public(s.Log, err)
 	}
 	res, err := leaderproxy.Do(ctx, s.Proxy, s.Entities.ShardOf(id),
-		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.DeleteResponse], error) {
+		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.DeleteEntityResponse], error) {
 			if leader != nil {
 				began := time.Now()
-				res, err := leader.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{
+				res, err := leader.DeleteEntity(ctx, connect.NewRequest(&entityv1.DeleteEntityRequest{
 					EntityType: id.Type, EntityId: id.ID, CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
 				}))
 				tried.recordOutcome(began, err)
 				return res, err
 			}
 			sequence, err := s.States.Delete(ctx, id, command, tried.first)
-			return connect.NewResponse(&entityv1.DeleteResponse{Sequence: uint64(sequence)}), err
+			return connect.NewResponse(&entityv1.DeleteEntityResponse{Sequence: uint64(sequence)}), err
 		})
 	if err != nil {
 		return nil, status.Public(s.Log, err)

@@ -81,18 +81,18 @@ type handler struct {
 // Owners returns the owners of entity types.
 func (s *handler) Owners() clusterapi.TypeOwners { return s.owners }
 
-// Upload stores a module that arrives in one message. The call already holds its
+// UploadModule stores a module that arrives in one message. The call already holds its
 // upload turn: admission.Bodies took it before it read the message.
-func (s *handler) Upload(ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
+func (s *handler) UploadModule(ctx context.Context, r *connect.Request[modulev1.UploadModuleRequest]) (*connect.Response[modulev1.UploadModuleResponse], error) {
 	m, remarks, err := s.upload(ctx, modules.Upload{Wasm: r.Msg.GetWasm(), Signature: r.Msg.GetSignature()}, r.Msg.GetActivate(), r.Msg.GetForce())
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	return connect.NewResponse(&modulev1.UploadResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Warnings: remarks}), nil
+	return connect.NewResponse(&modulev1.UploadModuleResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Warnings: remarks}), nil
 }
 
-// UploadStream stores a module that arrives in several messages.
-func (s *handler) UploadStream(ctx context.Context, stream *connect.ClientStream[modulev1.UploadStreamRequest]) (*connect.Response[modulev1.UploadStreamResponse], error) {
+// UploadModuleStream stores a module that arrives in several messages.
+func (s *handler) UploadModuleStream(ctx context.Context, stream *connect.ClientStream[modulev1.UploadModuleStreamRequest]) (*connect.Response[modulev1.UploadModuleStreamResponse], error) {
 	leave, err := s.Uploads.Enter(ctx)
 	if err != nil {
 		return nil, status.Public(s.Log, err)
@@ -129,7 +129,7 @@ func (s *handler) UploadStream(ctx context.Context, stream *connect.ClientStream
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	return connect.NewResponse(&modulev1.UploadStreamResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Warnings: remarks}), nil
+	return connect.NewResponse(&modulev1.UploadModuleStreamResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Warnings: remarks}), nil
 }
 
 func (s *handler) upload(ctx context.Context, u modules.Upload, activate, force bool) (m modules.Module, remarks []string, err error) {
@@ -167,8 +167,8 @@ func uploader(ctx context.Context) string {
 	return ""
 }
 
-// Remove deletes a stored module.
-func (s *handler) Remove(ctx context.Context, r *connect.Request[modulev1.RemoveRequest]) (*connect.Response[modulev1.RemoveResponse], error) {
+// DeleteModule deletes a stored module.
+func (s *handler) DeleteModule(ctx context.Context, r *connect.Request[modulev1.DeleteModuleRequest]) (*connect.Response[modulev1.DeleteModuleResponse], error) {
 	digest, err := parseDigest(r.Msg.GetDigest())
 	if err != nil {
 		return nil, status.Public(s.Log, err)
@@ -176,7 +176,7 @@ func (s *handler) Remove(ctx context.Context, r *connect.Request[modulev1.Remove
 	if err := s.Modules.Remove(ctx, digest, s.mayDeploy); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	return connect.NewResponse(&modulev1.RemoveResponse{}), nil
+	return connect.NewResponse(&modulev1.DeleteModuleResponse{}), nil
 }
 
 // GetQuotas returns the upload quotas of the caller and how much of them is
@@ -228,14 +228,14 @@ func listingKey(m *modules.Module) string {
 	return string(append(key, m.Digest[:]...))
 }
 
-// List lists the stored modules in pages.
-func (s *handler) List(ctx context.Context, r *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
+// ListModules lists the stored modules in pages.
+func (s *handler) ListModules(ctx context.Context, r *connect.Request[modulev1.ListModulesRequest]) (*connect.Response[modulev1.ListModulesResponse], error) {
 	stored, err := s.Modules.List(ctx)
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
 	slices.SortFunc(stored, func(a, b modules.Module) int { return strings.Compare(listingKey(&a), listingKey(&b)) })
-	out := &modulev1.ListResponse{}
+	out := &modulev1.ListModulesResponse{}
 	out.Modules, out.NextPageToken, err = page.Of(r.Msg, page.Filter("modules"), stored, listingKey, func(m *modules.Module) *modulev1.Module { return s.describe(ctx, m) })
 	if err != nil {
 		return nil, status.Public(s.Log, err)
@@ -243,8 +243,8 @@ func (s *handler) List(ctx context.Context, r *connect.Request[modulev1.ListRequ
 	return connect.NewResponse(out), nil
 }
 
-// Get describes one module.
-func (s *handler) Get(ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
+// GetModule describes one module.
+func (s *handler) GetModule(ctx context.Context, r *connect.Request[modulev1.GetModuleRequest]) (*connect.Response[modulev1.GetModuleResponse], error) {
 	var digest journal.Digest
 	if entityType := r.Msg.GetEntityType(); entityType != "" {
 		t, err := s.Types.Lookup(ctx, entityType)
@@ -262,16 +262,16 @@ func (s *handler) Get(ctx context.Context, r *connect.Request[modulev1.GetReques
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	out := &modulev1.GetResponse{Module: s.describe(ctx, &m)}
+	out := &modulev1.GetModuleResponse{Module: s.describe(ctx, &m)}
 	if manifest, ok := jsonvalue.ParseAnswer(m.Manifest); ok {
 		out.Manifest = manifest.GetStructValue()
 	}
 	return connect.NewResponse(out), nil
 }
 
-// Download streams the bytes of a module. It holds one chunk at a time, so that
+// DownloadModule streams the bytes of a module. It holds one chunk at a time, so that
 // a client that reads slowly costs no more memory than any other stream.
-func (s *handler) Download(ctx context.Context, r *connect.Request[modulev1.DownloadRequest], stream *connect.ServerStream[modulev1.DownloadResponse]) error {
+func (s *handler) DownloadModule(ctx context.Context, r *connect.Request[modulev1.DownloadModuleRequest], stream *connect.ServerStream[modulev1.DownloadModuleResponse]) error {
 	digest, err := parseDigest(r.Msg.GetDigest())
 	if err != nil {
 		return status.Public(s.Log, err)
@@ -289,7 +289,7 @@ func (s *handler) Download(ctx context.Context, r *connect.Request[modulev1.Down
 
 // downloadWriter sends each write as a message.
 type downloadWriter struct {
-	stream *connect.ServerStream[modulev1.DownloadResponse]
+	stream *connect.ServerStream[modulev1.DownloadModuleResponse]
 	all    *admission.Streams
 	guard  *admission.Stream
 }
@@ -301,11 +301,11 @@ func (w *downloadWriter) Write(b []byte) (int, error) {
 	}
 	w.guard.BeginWrite()
 	defer w.guard.EndWrite()
-	return len(b), w.stream.Send(&modulev1.DownloadResponse{Wasm: b})
+	return len(b), w.stream.Send(&modulev1.DownloadModuleResponse{Wasm: b})
 }
 
-// Activate makes a module serve an entity type.
-func (s *handler) Activate(ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
+// ActivateModule makes a module serve an entity type.
+func (s *handler) ActivateModule(ctx context.Context, r *connect.Request[modulev1.ActivateModuleRequest]) (*connect.Response[modulev1.ActivateModuleResponse], error) {
 	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
@@ -331,20 +331,20 @@ func (s *handler) Activate(ctx context.Context, r *connect.Request[modulev1.Acti
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	out := &modulev1.ActivateResponse{Revision: now.Revision, Warnings: append(fitted.warnings, foreignSends(ctx, s.Types, t)...)}
+	out := &modulev1.ActivateModuleResponse{Revision: now.Revision, Warnings: append(fitted.warnings, foreignSends(ctx, s.Types, t)...)}
 	if now.Verifying {
 		out.State = modulev1.Rollout_STATE_VERIFYING
 	}
 	return connect.NewResponse(out), nil
 }
 
-// GetHistory lists the modules that have served an entity type, newest first.
-func (s *handler) GetHistory(ctx context.Context, r *connect.Request[modulev1.GetHistoryRequest]) (*connect.Response[modulev1.GetHistoryResponse], error) {
+// GetActivationHistory lists the modules that have served an entity type, newest first.
+func (s *handler) GetActivationHistory(ctx context.Context, r *connect.Request[modulev1.GetActivationHistoryRequest]) (*connect.Response[modulev1.GetActivationHistoryResponse], error) {
 	changes, err := s.Modules.Changes(ctx, r.Msg.GetEntityType())
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	out := &modulev1.GetHistoryResponse{}
+	out := &modulev1.GetActivationHistoryResponse{}
 	for _, c := range slices.Backward(changes) {
 		out.Changes = append(out.Changes, &modulev1.ActivationChange{
 			Revision: c.Revision, ChangedAt: timestamppb.New(c.ChangedAt), Digest: c.Digest.String(), ChangedBy: c.ChangedBy, Forced: c.Forced, RolledBackRevision: c.RolledBackRevision, Share: c.Share, Prefix: c.Prefix,

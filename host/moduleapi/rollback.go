@@ -21,8 +21,8 @@ const (
 	touchedBudget = 10 * time.Second
 )
 
-// Rollback makes the previous module of an entity type serve it again.
-func (s *handler) Rollback(ctx context.Context, r *connect.Request[modulev1.RollbackRequest]) (*connect.Response[modulev1.RollbackResponse], error) {
+// RollbackModule makes the previous module of an entity type serve it again.
+func (s *handler) RollbackModule(ctx context.Context, r *connect.Request[modulev1.RollbackModuleRequest]) (*connect.Response[modulev1.RollbackModuleResponse], error) {
 	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
@@ -38,7 +38,7 @@ func (s *handler) Rollback(ctx context.Context, r *connect.Request[modulev1.Roll
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	return connect.NewResponse(&modulev1.RollbackResponse{
+	return connect.NewResponse(&modulev1.RollbackModuleResponse{
 		Digest: now.Digest.String(), Revision: now.Revision, EntityTypes: now.Types, Warnings: looks.Remarks,
 	}), nil
 }

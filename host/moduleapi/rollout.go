@@ -30,7 +30,7 @@ type Rollouts interface {
 }
 
 // begin starts a rollout, in which a module serves a part of a type's entities.
-func (s *handler) begin(ctx context.Context, r *modulev1.ActivateRequest, digest journal.Digest) (*connect.Response[modulev1.ActivateResponse], error) {
+func (s *handler) begin(ctx context.Context, r *modulev1.ActivateModuleRequest, digest journal.Digest) (*connect.Response[modulev1.ActivateModuleResponse], error) {
 	if s.Rollouts == nil {
 		return nil, status.Public(s.Log, request.ErrUnsupported)
 	}
@@ -41,7 +41,7 @@ func (s *handler) begin(ctx context.Context, r *modulev1.ActivateRequest, digest
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	out := &modulev1.ActivateResponse{}
+	out := &modulev1.ActivateModuleResponse{}
 	begin := modules.RolloutBegin{EntityType: r.GetEntityType(), Digest: digest, RolloutPlan: plan, By: authorize.Caller(ctx), Approver: s.owners.approver()}
 	begin.Check = func(ctx context.Context, entityType string) (string, error) {
 		fitted, err := s.checkReplacement(ctx, entityType, digest, r.GetForce(), r.GetAcceptDifferences())

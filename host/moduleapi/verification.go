@@ -39,18 +39,18 @@ type verification struct {
 	Verifications Verifications
 	Proxy         *leaderproxy.Proxy
 	Shards        uint32 // number of data shards of the cluster
-	Request       *modulev1.VerifyRequest
+	Request       *modulev1.VerifyModuleRequest
 	Digest        journal.Digest
 	// Revision is the revision of the activation with which all shards are
 	// compared.
 	Revision uint64
 	// Tell sends a progress message.
-	Tell func(*modulev1.VerifyResponse) error
+	Tell func(*modulev1.VerifyModuleResponse) error
 
 	done   replayed        // counts of the finished shards
 	now    replayed        // counts of the current shard
 	known  map[string]bool // entities whose difference was reported
-	unsent []*modulev1.VerifyResponse_Difference
+	unsent []*modulev1.VerifyModuleResponse_Difference
 	sent   time.Time
 }
 
@@ -129,11 +129,11 @@ func (v *verification) attempt(ctx context.Context, shard sharding.ShardID, samp
 			Revision: v.Revision, Quiet: func() bool { return len(v.known) >= maxDifferences },
 		}, v.countEntity)
 	}
-	m := &modulev1.VerifyRequest{Digest: v.Request.GetDigest(), EntityType: v.Request.GetEntityType(), ShardId: uint32(shard), Revision: v.Revision, Scope: &modulev1.VerifyRequest_All{All: true}}
+	m := &modulev1.VerifyModuleRequest{Digest: v.Request.GetDigest(), EntityType: v.Request.GetEntityType(), ShardId: uint32(shard), Revision: v.Revision, Scope: &modulev1.VerifyModuleRequest_All{All: true}}
 	if sample > 0 {
-		m.Scope = &modulev1.VerifyRequest_Sample{Sample: uint32(sample)}
+		m.Scope = &modulev1.VerifyModuleRequest_Sample{Sample: uint32(sample)}
 	}
-	in, err := leader.Verify(ctx, connect.NewRequest(m))
+	in, err := leader.VerifyModule(ctx, connect.NewRequest(m))
 	if err != nil {
 		return err
 	}
@@ -174,12 +174,12 @@ func (v *verification) countEntity(e replay.Verified) error {
 	return v.progress()
 }
 
-func differenceOf(e replay.Verified) *modulev1.VerifyResponse_Difference {
-	d := &modulev1.VerifyResponse_Difference{
+func differenceOf(e replay.Verified) *modulev1.VerifyModuleResponse_Difference {
+	d := &modulev1.VerifyModuleResponse_Difference{
 		EntityId: e.EntityID, Sequence: uint64(e.At), Description: e.Difference, Fault: e.Fault, EventType: e.EventType, PatchTruncated: e.PatchTruncated,
 	}
 	for _, o := range e.Patch {
-		step := &modulev1.VerifyResponse_PatchOperation{Op: string(o.Op), Path: o.Path}
+		step := &modulev1.VerifyModuleResponse_PatchOperation{Op: string(o.Op), Path: o.Path}
 		if o.Op != replay.PatchRemove {
 			step.Value = jsonvalue.Of(o.Is)
 		}
@@ -190,7 +190,7 @@ func differenceOf(e replay.Verified) *modulev1.VerifyResponse_Difference {
 
 // addDifference stores a difference for the next message, once for each entity, up to
 // maxDifferences.
-func (v *verification) addDifference(d *modulev1.VerifyResponse_Difference) {
+func (v *verification) addDifference(d *modulev1.VerifyModuleResponse_Difference) {
 	if v.known == nil {
 		v.known = map[string]bool{}
 	}
@@ -209,10 +209,10 @@ func (v *verification) progress() error {
 }
 
 // report returns the progress, with the differences that were not reported yet.
-func (v *verification) report() *modulev1.VerifyResponse {
+func (v *verification) report() *modulev1.VerifyModuleResponse {
 	all := v.done
 	all.add(v.now)
-	out := &modulev1.VerifyResponse{
+	out := &modulev1.VerifyModuleResponse{
 		Entities: all.entities, Events: all.events, TruncatedEntities: all.cut, UncomparedEntities: all.uncompared, Differences: v.unsent,
 		DifferingEntities: all.differing, FaultyEntities: all.faulty,
 	}
@@ -220,7 +220,7 @@ func (v *verification) report() *modulev1.VerifyResponse {
 	return out
 }
 
-func (v *verification) tell(out *modulev1.VerifyResponse) error {
+func (v *verification) tell(out *modulev1.VerifyModuleResponse) error {
 	v.sent = time.Now()
 	return v.Tell(out)
 }

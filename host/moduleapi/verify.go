@@ -16,11 +16,11 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// Verify replays histories, one shard after the other, each on the node that
+// VerifyModule replays histories, one shard after the other, each on the node that
 // leads it.
-func (s *handler) Verify(ctx context.Context, r *connect.Request[modulev1.VerifyRequest], stream *connect.ServerStream[modulev1.VerifyResponse]) error {
+func (s *handler) VerifyModule(ctx context.Context, r *connect.Request[modulev1.VerifyModuleRequest], stream *connect.ServerStream[modulev1.VerifyModuleResponse]) error {
 	if s.Verifications == nil {
-		return s.UnimplementedModuleServiceHandler.Verify(ctx, r, stream)
+		return s.UnimplementedModuleServiceHandler.VerifyModule(ctx, r, stream)
 	}
 	digest, err := parseDigest(r.Msg.GetDigest())
 	var serves modules.Type
@@ -62,7 +62,7 @@ func (s *handler) Verify(ctx context.Context, r *connect.Request[modulev1.Verify
 	run := verification{
 		Verifications: s.Verifications, Proxy: s.Proxy, Shards: s.Entities.Shards(),
 		Request: r.Msg, Digest: digest, Revision: cmp.Or(r.Msg.GetRevision(), serves.Revision),
-		Tell: func(m *modulev1.VerifyResponse) error {
+		Tell: func(m *modulev1.VerifyModuleResponse) error {
 			guard.BeginWrite()
 			defer guard.EndWrite()
 			return stream.Send(m)
@@ -80,7 +80,7 @@ func (s *handler) Verify(ctx context.Context, r *connect.Request[modulev1.Verify
 
 // keep stores the result of a verification of all shards. If it cannot, it
 // returns the reason.
-func (s *handler) keep(ctx context.Context, v *verification, last *modulev1.VerifyResponse) (kept bool, why string) {
+func (s *handler) keep(ctx context.Context, v *verification, last *modulev1.VerifyModuleResponse) (kept bool, why string) {
 	err := s.Modules.KeepVerified(ctx, v.Request.GetEntityType(), modules.VerifyResult{
 		Digest: v.Digest, Revision: v.Revision, At: time.Now(), By: authorize.Caller(ctx), All: v.Request.GetAll(), Entities: last.GetEntities(), Events: last.GetEvents(),
 		Differences: last.GetDifferingEntities(), Faults: last.GetFaultyEntities(), Uncompared: last.GetUncomparedEntities(), Truncated: last.GetTruncatedEntities(),

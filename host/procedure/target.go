@@ -81,14 +81,14 @@ func ofSettingsOf(prefix string, c *authz.Call) {
 
 func ofSend(m any, c *authz.Call) {
 	ofEntity(m, c)
-	if r, ok := m.(*entityv1.SendRequest); ok {
+	if r, ok := m.(*entityv1.SendCommandRequest); ok {
 		c.Command = r.GetCommand()
 	}
 }
 
 func ofQuery(m any, c *authz.Call) {
 	ofEntity(m, c)
-	if r, ok := m.(*entityv1.QueryRequest); ok {
+	if r, ok := m.(*entityv1.QueryEntityRequest); ok {
 		c.Command = r.GetQuery()
 	}
 }

@@ -41,8 +41,8 @@ const (
 
 // Entities is the part of the EntityService that runs use.
 type Entities interface {
-	Send(context.Context, *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error)
-	Query(context.Context, *connect.Request[entityv1.QueryRequest]) (*connect.Response[entityv1.QueryResponse], error)
+	SendCommand(context.Context, *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error)
+	QueryEntity(context.Context, *connect.Request[entityv1.QueryEntityRequest]) (*connect.Response[entityv1.QueryEntityResponse], error)
 	ReadRecords(context.Context, *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error)
 }
 
@@ -103,9 +103,9 @@ func (h *Handler) StartWorkflow(ctx context.Context, r *connect.Request[workflow
 	start := newSend(m, commandStart)
 	switch input := m.GetInput().(type) {
 	case *workflowv1.StartWorkflowRequest_Json:
-		start.Payload = &entityv1.SendRequest_Json{Json: input.Json}
+		start.Payload = &entityv1.SendCommandRequest_Json{Json: input.Json}
 	case *workflowv1.StartWorkflowRequest_Data:
-		start.Payload = &entityv1.SendRequest_Data{Data: input.Data}
+		start.Payload = &entityv1.SendCommandRequest_Data{Data: input.Data}
 	}
 	wait := m.GetWait().AsDuration()
 	leave, err := h.admit(ctx, wait)
@@ -160,7 +160,7 @@ func (h *Handler) SignalWorkflow(ctx context.Context, r *connect.Request[workflo
 	payload, err := json.Marshal(signal)
 	if err == nil {
 		c := newSend(m, commandSignal)
-		c.Payload = &entityv1.SendRequest_Data{Data: payload}
+		c.Payload = &entityv1.SendCommandRequest_Data{Data: payload}
 		err = h.sendChecked(ctx, c)
 	}
 	if err != nil {
@@ -191,14 +191,14 @@ func (h *Handler) QueryWorkflow(ctx context.Context, r *connect.Request[workflow
 	if err := h.check(ctx, m.GetEntityType()); err != nil {
 		return nil, status.Public(h.Log, err)
 	}
-	q := &entityv1.QueryRequest{EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), Query: m.GetQuery()}
+	q := &entityv1.QueryEntityRequest{EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), Query: m.GetQuery()}
 	if q.Query == "" {
 		q.Query = queryState
 	}
 	if m.GetPayload() != nil {
-		q.Payload = &entityv1.QueryRequest_Json{Json: m.GetPayload()}
+		q.Payload = &entityv1.QueryEntityRequest_Json{Json: m.GetPayload()}
 	}
-	res, err := h.Entities.Query(ctx, connect.NewRequest(q))
+	res, err := h.Entities.QueryEntity(ctx, connect.NewRequest(q))
 	if err != nil {
 		return nil, status.Public(h.Log, asRunError(err))
 	}
@@ -214,8 +214,8 @@ type aboutRun interface {
 }
 
 // newSend returns a command for the run of a request.
-func newSend(m aboutRun, name string) *entityv1.SendRequest {
-	return &entityv1.SendRequest{
+func newSend(m aboutRun, name string) *entityv1.SendCommandRequest {
+	return &entityv1.SendCommandRequest{
 		EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), Command: name,
 		CommandId: m.GetCommandId(), FirstAttemptAgeMs: m.GetFirstAttemptAgeMs(),
 	}
@@ -223,15 +223,15 @@ func newSend(m aboutRun, name string) *entityv1.SendRequest {
 
 // sendChecked sends a command to a run, after checking that its type is a
 // workflow.
-func (h *Handler) sendChecked(ctx context.Context, c *entityv1.SendRequest) error {
+func (h *Handler) sendChecked(ctx context.Context, c *entityv1.SendCommandRequest) error {
 	if err := h.check(ctx, c.GetEntityType()); err != nil {
 		return err
 	}
 	return h.send(ctx, c)
 }
 
-func (h *Handler) send(ctx context.Context, c *entityv1.SendRequest) error {
-	_, err := h.Entities.Send(ctx, connect.NewRequest(c))
+func (h *Handler) send(ctx context.Context, c *entityv1.SendCommandRequest) error {
+	_, err := h.Entities.SendCommand(ctx, connect.NewRequest(c))
 	return asRunError(err)
 }
 

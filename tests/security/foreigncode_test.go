@@ -85,7 +85,7 @@ func TestForeignModuleIsNotRunOnEntities(t *testing.T) {
 		}
 	}
 	activate := func(name, entityType string, plan *modulev1.RolloutPlan) error {
-		_, err := modules(name).Activate(ctx, connect.NewRequest(&modulev1.ActivateRequest{EntityType: entityType, Digest: up.Digest, Rollout: plan}))
+		_, err := modules(name).ActivateModule(ctx, connect.NewRequest(&modulev1.ActivateModuleRequest{EntityType: entityType, Digest: up.Digest, Rollout: plan}))
 		return err
 	}
 	half := &modulev1.RolloutPlan{Share: 128}
@@ -94,7 +94,7 @@ func TestForeignModuleIsNotRunOnEntities(t *testing.T) {
 	refused("begin a rollout that takes another's type along", activate("ann", "one", half))
 	_, err = modules("bo").CheckCompatibility(ctx, connect.NewRequest(&modulev1.CheckCompatibilityRequest{EntityType: "one", Digest: up.Digest}))
 	refused("compare", err)
-	stream, err := modules("bo").Verify(ctx, connect.NewRequest(&modulev1.VerifyRequest{EntityType: "one", Digest: up.Digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
+	stream, err := modules("bo").VerifyModule(ctx, connect.NewRequest(&modulev1.VerifyModuleRequest{EntityType: "one", Digest: up.Digest, Scope: &modulev1.VerifyModuleRequest_All{All: true}}))
 	must(err)
 	for stream.Receive() {
 		t.Errorf("verify: %v", stream.Msg())

@@ -20,7 +20,7 @@ import (
 // take sends the command take to a deed, and returns the reply and the node
 // that executed it.
 func (a at) take(id string) (reply, node string, err error) {
-	res, err := a.Send(a.ctx, connect.NewRequest(&entityv1.SendRequest{EntityType: "deed", EntityId: id, Command: "take", Payload: &entityv1.SendRequest_Data{Data: []byte("{}")}}))
+	res, err := a.SendCommand(a.ctx, connect.NewRequest(&entityv1.SendCommandRequest{EntityType: "deed", EntityId: id, Command: "take", Payload: &entityv1.SendCommandRequest_Data{Data: []byte("{}")}}))
 	if err != nil {
 		return "", "", err
 	}
@@ -28,7 +28,7 @@ func (a at) take(id string) (reply, node string, err error) {
 }
 
 func (a at) caller(id string) (string, error) {
-	res, err := a.Query(a.ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "deed", EntityId: id, Query: "caller", Payload: &entityv1.QueryRequest_Data{Data: []byte("{}")}}))
+	res, err := a.QueryEntity(a.ctx, connect.NewRequest(&entityv1.QueryEntityRequest{EntityType: "deed", EntityId: id, Query: "caller", Payload: &entityv1.QueryEntityRequest_Data{Data: []byte("{}")}}))
 	if err != nil {
 		return "", err
 	}

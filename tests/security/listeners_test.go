@@ -291,9 +291,9 @@ func (f *flood) ask(host int, request string) net.Conn {
 func (f *flood) occupy(n int) (full bool) {
 	for range n {
 		f.from++
-		f.ask(1+f.from%8, "POST /hostd.entity.v1.EntityService/Send HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+		f.ask(1+f.from%8, "POST /hostd.entity.v1.EntityService/SendCommand HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 	}
-	conn := f.ask(20, "POST /hostd.entity.v1.EntityService/Send HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n")
+	conn := f.ask(20, "POST /hostd.entity.v1.EntityService/SendCommand HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n")
 	if conn == nil {
 		return false
 	}

@@ -57,7 +57,7 @@ func calls(t *testing.T, ctx context.Context) func(url, token, says string) at {
 }
 
 func (a at) add(id string) (node string, err error) {
-	res, err := a.Send(a.ctx, connect.NewRequest(&entityv1.SendRequest{EntityType: "counter", EntityId: id, Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}}))
+	res, err := a.SendCommand(a.ctx, connect.NewRequest(&entityv1.SendCommandRequest{EntityType: "counter", EntityId: id, Command: "add", Payload: &entityv1.SendCommandRequest_Data{Data: []byte(`{"amount":1}`)}}))
 	if err != nil {
 		return "", err
 	}
@@ -68,12 +68,12 @@ func (a at) add(id string) (node string, err error) {
 // answers, and returns the errors.
 func (a at) everything(id string) map[string]error {
 	out := map[string]error{}
-	_, out["Send"] = a.add(id)
-	_, out["Query"] = a.Query(a.ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: id, Query: "total"}))
+	_, out["SendCommand"] = a.add(id)
+	_, out["QueryEntity"] = a.QueryEntity(a.ctx, connect.NewRequest(&entityv1.QueryEntityRequest{EntityType: "counter", EntityId: id, Query: "total"}))
 	_, out["GetState"] = a.GetState(a.ctx, connect.NewRequest(&entityv1.GetStateRequest{EntityType: "counter", EntityId: id}))
 	_, out["GetEntity"] = a.GetEntity(a.ctx, connect.NewRequest(&entityv1.GetEntityRequest{EntityType: "counter", EntityId: id}))
-	_, out["Passivate"] = a.Passivate(a.ctx, connect.NewRequest(&entityv1.PassivateRequest{EntityType: "counter", EntityId: id}))
-	_, out["Delete"] = a.Delete(a.ctx, connect.NewRequest(&entityv1.DeleteRequest{EntityType: "counter", EntityId: id, CommandId: "d-" + id}))
+	_, out["PassivateEntity"] = a.PassivateEntity(a.ctx, connect.NewRequest(&entityv1.PassivateEntityRequest{EntityType: "counter", EntityId: id}))
+	_, out["DeleteEntity"] = a.DeleteEntity(a.ctx, connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "counter", EntityId: id, CommandId: "d-" + id}))
 	events, err := a.ReadEvents(a.ctx, connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "counter", EntityId: id}))
 	if err == nil {
 		for events.Receive() {
@@ -88,10 +88,10 @@ func (a at) everything(id string) map[string]error {
 
 // stream sends a command over a stream.
 func (a at) stream(id string) error {
-	s := a.SendStream(a.ctx)
+	s := a.SendCommandStream(a.ctx)
 	defer func() { _ = s.CloseResponse() }()
-	err := s.Send(&entityv1.SendStreamRequest{Requests: []*entityv1.SendStreamRequest_Item{{
-		Request: &entityv1.SendRequest{EntityType: "counter", EntityId: id, Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}},
+	err := s.Send(&entityv1.SendCommandStreamRequest{Requests: []*entityv1.SendCommandStreamRequest_Item{{
+		Request: &entityv1.SendCommandRequest{EntityType: "counter", EntityId: id, Command: "add", Payload: &entityv1.SendCommandRequest_Data{Data: []byte(`{"amount":1}`)}},
 	}}})
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func TestExecutingNodeChecksRolesAgain(t *testing.T) {
 	if node, err := bo.add(led[decidesNot.ID()]); err != nil || node != decidesNot.ID() {
 		t.Fatalf("the node that is not to decide does: %s, %v", node, err)
 	}
-	verbs := map[string]string{"Send": "invoke", "Query": "query", "GetState": "query", "GetEntity": "read", "ReadEvents": "read", "ReadRecords": "read", "Passivate": "operate", "Delete": "operate"}
+	verbs := map[string]string{"SendCommand": "invoke", "QueryEntity": "query", "GetState": "query", "GetEntity": "read", "ReadEvents": "read", "ReadRecords": "read", "PassivateEntity": "operate", "DeleteEntity": "operate"}
 	for what, err := range bo.everything(here) {
 		if verbs[what] == "" || !roleOf(err, verbs[what]) || !strings.Contains(err.Error(), `token "bo" lacks the verb `+verbs[what]) {
 			t.Errorf("%s of who has no role is answered %v", what, err)

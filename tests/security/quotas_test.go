@@ -96,13 +96,13 @@ func TestStreamQuotaPerCaller(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	calls := l.calls("127.0.0.1")
-	var last *connect.BidiStreamForClient[entityv1.SendStreamRequest, entityv1.SendStreamResponse]
+	var last *connect.BidiStreamForClient[entityv1.SendCommandStreamRequest, entityv1.SendCommandStreamResponse]
 	open := func(who string) error {
 		service := entityv1connect.NewEntityServiceClient(calls, l.API(), connect.WithInterceptors(bearer(l.token[who])), connect.WithGRPC())
-		stream := service.SendStream(ctx)
+		stream := service.SendCommandStream(ctx)
 		last = stream
-		if err := stream.Send(&entityv1.SendStreamRequest{Requests: []*entityv1.SendStreamRequest_Item{{
-			CorrelationId: 1, Request: &entityv1.SendRequest{EntityType: "counter", EntityId: who, Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}},
+		if err := stream.Send(&entityv1.SendCommandStreamRequest{Requests: []*entityv1.SendCommandStreamRequest_Item{{
+			CorrelationId: 1, Request: &entityv1.SendCommandRequest{EntityType: "counter", EntityId: who, Command: "add", Payload: &entityv1.SendCommandRequest_Data{Data: []byte(`{"amount":1}`)}},
 		}}}); err != nil {
 			_, err = stream.Receive()
 			return err
@@ -156,7 +156,7 @@ func TestUploadQuotaPerCaller(t *testing.T) {
 	upload := func(who, ip string) error {
 		made++
 		wasm := guest.Module{Bad: "any", Handle: guest.Count(made)}.Build()
-		_, err := modules(who, ip).Upload(ctx, connect.NewRequest(&modulev1.UploadRequest{Wasm: wasm}))
+		_, err := modules(who, ip).UploadModule(ctx, connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: wasm}))
 		return err
 	}
 	// begin starts an upload that continues until end is called, and waits until
@@ -164,11 +164,11 @@ func TestUploadQuotaPerCaller(t *testing.T) {
 	// accepted, and the first upload may have been rejected. begin then starts
 	// another one.
 	begin := func(who, ip, more string) (end func()) {
-		var begun []*connect.ClientStreamForClient[modulev1.UploadStreamRequest, modulev1.UploadStreamResponse]
+		var begun []*connect.ClientStreamForClient[modulev1.UploadModuleStreamRequest, modulev1.UploadModuleStreamResponse]
 		l.Until("one more upload is refused", func() error {
-			stream := modules(who, ip).UploadStream(ctx)
+			stream := modules(who, ip).UploadModuleStream(ctx)
 			begun = append(begun, stream)
-			if err := stream.Send(&modulev1.UploadStreamRequest{Wasm: []byte{0}}); err != nil && !errors.Is(err, io.EOF) {
+			if err := stream.Send(&modulev1.UploadModuleStreamRequest{Wasm: []byte{0}}); err != nil && !errors.Is(err, io.EOF) {
 				return err
 			}
 			if err := upload(who, more); !over(t, err, "uploads") {
@@ -196,8 +196,8 @@ func TestUploadQuotaPerCaller(t *testing.T) {
 	begin("standard", "127.0.0.2", "127.0.0.3")()
 	l.Until("the one has ended", func() error { return upload("standard", "127.0.0.3") })
 
-	first := modules("two", "127.0.0.2").UploadStream(ctx)
-	if err := first.Send(&modulev1.UploadStreamRequest{Wasm: []byte{0}}); err != nil {
+	first := modules("two", "127.0.0.2").UploadModuleStream(ctx)
+	if err := first.Send(&modulev1.UploadModuleStreamRequest{Wasm: []byte{0}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := upload("two", "127.0.0.3"); err != nil {
@@ -233,10 +233,10 @@ func TestRateQuotaPerCaller(t *testing.T) {
 	defer cancel()
 	for _, quota := range []string{"commands-per-second", "fuel-per-second", "bytes-per-second"} {
 		service := entityv1connect.NewEntityServiceClient(l.calls("127.0.0.1"), l.API(), connect.WithInterceptors(bearer(l.token[quota]), authorization(l.token[quota])), connect.WithGRPC())
-		add := &entityv1.SendRequest{EntityType: "counter", EntityId: quota, Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}}
+		add := &entityv1.SendCommandRequest{EntityType: "counter", EntityId: quota, Command: "add", Payload: &entityv1.SendCommandRequest_Data{Data: []byte(`{"amount":1}`)}}
 		taken := uint64(0)
 		send := func() error {
-			_, err := service.Send(ctx, connect.NewRequest(add))
+			_, err := service.SendCommand(ctx, connect.NewRequest(add))
 			if err == nil {
 				taken++
 			} else if !over(t, err, quota) {
@@ -253,13 +253,13 @@ func TestRateQuotaPerCaller(t *testing.T) {
 			}
 			return nil
 		})
-		stream := service.SendStream(ctx)
-		var items []*entityv1.SendStreamRequest_Item
+		stream := service.SendCommandStream(ctx)
+		var items []*entityv1.SendCommandStreamRequest_Item
 		for i := range uint64(50) {
-			items = append(items, &entityv1.SendStreamRequest_Item{CorrelationId: i, Request: add})
+			items = append(items, &entityv1.SendCommandStreamRequest_Item{CorrelationId: i, Request: add})
 		}
 		refused := 0
-		if err := stream.Send(&entityv1.SendStreamRequest{Requests: items}); err != nil {
+		if err := stream.Send(&entityv1.SendCommandStreamRequest{Requests: items}); err != nil {
 			t.Fatal(err)
 		}
 		for answered := 0; answered < len(items); {
@@ -298,7 +298,7 @@ func TestRateQuotaPerCaller(t *testing.T) {
 	l.Until("what compilers take is over the quota", func() error {
 		made++
 		wasm := guest.Module{Bad: "slow", Handle: slices.Concat(slices.Repeat([]byte{0x03, 0x40}, 900), slices.Repeat([]byte{0x0b}, 900), guest.Count(made))}.Build()
-		_, err := modules.Upload(ctx, connect.NewRequest(&modulev1.UploadRequest{Wasm: wasm}))
+		_, err := modules.UploadModule(ctx, connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: wasm}))
 		if !over(t, err, quota) {
 			return fmt.Errorf("it is not: %w", err)
 		}

@@ -22,8 +22,8 @@ import (
 // opened are the streams of one caller at one node. They do not reconnect to
 // other nodes.
 type opened struct {
-	commands *connect.BidiStreamForClient[entityv1.SendStreamRequest, entityv1.SendStreamResponse]
-	events   *connect.ServerStreamForClient[entityv1.SubscribeResponse]
+	commands *connect.BidiStreamForClient[entityv1.SendCommandStreamRequest, entityv1.SendCommandStreamResponse]
+	events   *connect.ServerStreamForClient[entityv1.SubscribeEventsResponse]
 }
 
 // open opens both streams with a token, and waits until both have received
@@ -32,9 +32,9 @@ func open(t *testing.T, ctx context.Context, calls connect.HTTPClient, node *tes
 	t.Helper()
 	header := connect.WithInterceptors(bearer(token))
 	service := entityv1connect.NewEntityServiceClient(calls, node.API(), header, connect.WithGRPC())
-	o := opened{commands: service.SendStream(ctx)}
-	if err := o.commands.Send(&entityv1.SendStreamRequest{Requests: []*entityv1.SendStreamRequest_Item{{
-		CorrelationId: 1, Request: &entityv1.SendRequest{EntityType: "counter", EntityId: id, Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}},
+	o := opened{commands: service.SendCommandStream(ctx)}
+	if err := o.commands.Send(&entityv1.SendCommandStreamRequest{Requests: []*entityv1.SendCommandStreamRequest_Item{{
+		CorrelationId: 1, Request: &entityv1.SendCommandRequest{EntityType: "counter", EntityId: id, Command: "add", Payload: &entityv1.SendCommandRequest_Data{Data: []byte(`{"amount":1}`)}},
 	}}}); err != nil {
 		t.Fatalf("%s: %v", node.ID(), err)
 	}
@@ -42,7 +42,7 @@ func open(t *testing.T, ctx context.Context, calls connect.HTTPClient, node *tes
 	if err != nil || len(answer.GetResponses()) != 1 || answer.GetResponses()[0].GetResponse() == nil {
 		t.Fatalf("%s: a command of the stream: %v, %v", node.ID(), answer, err)
 	}
-	if o.events, err = service.Subscribe(ctx, connect.NewRequest(&entityv1.SubscribeRequest{EntityType: "counter", Follow: true})); err != nil {
+	if o.events, err = service.SubscribeEvents(ctx, connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: "counter", Follow: true})); err != nil {
 		t.Fatalf("%s: %v", node.ID(), err)
 	}
 	if !o.events.Receive() {
@@ -113,7 +113,7 @@ func TestRevocationEndsOpenStreams(t *testing.T) {
 	// A node also checks forwarded calls, so all nodes must know the roles.
 	for _, node := range c.Nodes() {
 		node.Until("bo has roles", func() error {
-			his, err := node.Client(client.Options{Token: token["bo"], Timeout: testkit.Patience}).CanI(ctx, &clusterv1.CanIRequest{})
+			his, err := node.Client(client.Options{Token: token["bo"], Timeout: testkit.Patience}).CanI(ctx, &clusterv1.CheckAccessRequest{})
 			if err == nil && len(his.GetRoles()) == 0 {
 				err = errors.New("he has none")
 			}
@@ -154,8 +154,8 @@ func TestRevocationEndsOpenStreams(t *testing.T) {
 			t.Errorf("%s: a command: %v", node.ID(), err)
 		}
 		// The streams of a caller that keeps its roles continue.
-		if err := his[i].commands.Send(&entityv1.SendStreamRequest{Requests: []*entityv1.SendStreamRequest_Item{{
-			CorrelationId: 2, Request: &entityv1.SendRequest{EntityType: "counter", EntityId: "last-" + node.ID(), Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}},
+		if err := his[i].commands.Send(&entityv1.SendCommandStreamRequest{Requests: []*entityv1.SendCommandStreamRequest_Item{{
+			CorrelationId: 2, Request: &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "last-" + node.ID(), Command: "add", Payload: &entityv1.SendCommandRequest_Data{Data: []byte(`{"amount":1}`)}},
 		}}}); err != nil {
 			t.Errorf("%s: another's stream: %v", node.ID(), err)
 		}

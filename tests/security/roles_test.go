@@ -46,7 +46,7 @@ func tokens(t *testing.T, names ...string) (token map[string]string, file string
 }
 
 // streaming lists the streaming procedures.
-var streaming = []string{"SendStream", "ReadEvents", "Subscribe", "UploadStream", "Download", "Verify", "WatchCluster", "WatchShards", "WatchStats", "WatchSettings", "TailLogs", "ProfileNode", "ProfileGuests", "Export", "Import"}
+var streaming = []string{"SendCommandStream", "ReadEvents", "SubscribeEvents", "UploadModuleStream", "DownloadModule", "VerifyModule", "WatchCluster", "WatchShards", "WatchStats", "WatchSettings", "TailLogs", "ProfileNode", "ProfileGuests", "ExportJournal", "ImportJournal"}
 
 // asked makes a call with an empty message and returns the status and the error
 // code; the code is empty if the procedure has begun to answer.
@@ -199,7 +199,7 @@ func TestRolesApplyOnEveryNode(t *testing.T) {
 		ann := node.Client(client.Options{Token: token["ann"], Timeout: testkit.Patience})
 		id := fmt.Sprintf("ann/%d", i)
 		node.Until("ann has a role", func() error {
-			me, err := ann.CanI(ctx, &clusterv1.CanIRequest{})
+			me, err := ann.CanI(ctx, &clusterv1.CheckAccessRequest{})
 			if err == nil && !slices.Contains(me.GetRoles(), "clerk") {
 				err = fmt.Errorf("its roles are %v", me.GetRoles())
 			}

@@ -45,14 +45,14 @@ func (p *plain) about(entity string) func(context.Context) map[string]func() err
 }
 
 func (p *plain) calls(ctx context.Context, entity string) map[string]func() error {
-	one := &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}
+	one := &entityv1.SendCommandRequest_Data{Data: []byte(`{"amount":1}`)}
 	return map[string]func() error{
 		"Send": func() error {
-			_, err := p.Send(ctx, connect.NewRequest(&entityv1.SendRequest{EntityType: "counter", EntityId: entity, Command: "add", Payload: one}))
+			_, err := p.SendCommand(ctx, connect.NewRequest(&entityv1.SendCommandRequest{EntityType: "counter", EntityId: entity, Command: "add", Payload: one}))
 			return err
 		},
 		"Query": func() error {
-			_, err := p.Query(ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: entity, Query: "total"}))
+			_, err := p.QueryEntity(ctx, connect.NewRequest(&entityv1.QueryEntityRequest{EntityType: "counter", EntityId: entity, Query: "total"}))
 			return err
 		},
 		"GetEntity": func() error {
@@ -64,7 +64,7 @@ func (p *plain) calls(ctx context.Context, entity string) map[string]func() erro
 			return err
 		},
 		"Delete": func() error {
-			_, err := p.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{EntityType: "counter", EntityId: entity}))
+			_, err := p.DeleteEntity(ctx, connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "counter", EntityId: entity}))
 			return err
 		},
 		"ReadEvents": func() error {
@@ -88,7 +88,7 @@ func (p *plain) ofMetadata(ctx context.Context) map[string]func() error {
 			return err
 		},
 		"Query of an unknown type": func() error {
-			_, err := p.Query(ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "nothing", EntityId: "e", Query: "total"}))
+			_, err := p.QueryEntity(ctx, connect.NewRequest(&entityv1.QueryEntityRequest{EntityType: "nothing", EntityId: "e", Query: "total"}))
 			return err
 		},
 	}
@@ -153,7 +153,7 @@ func TestShardWithoutMajorityRejectsRequestsOnEveryNode(t *testing.T) {
 			}
 			here := w.plain(i)
 			here.refused(here.about(entity))
-			_, err := w.plain(i).Query(t.Context(), connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: entity, Query: "total"}))
+			_, err := w.plain(i).QueryEntity(t.Context(), connect.NewRequest(&entityv1.QueryEntityRequest{EntityType: "counter", EntityId: entity, Query: "total"}))
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("cannot reach %s", id(dead[0]))) && !strings.Contains(err.Error(), fmt.Sprintf("cannot reach %s", id(dead[1]))) {
 				t.Errorf("%s gives as the reason %v", id(i), err)
 			}

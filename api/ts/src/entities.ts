@@ -119,7 +119,7 @@ export class Entity<T extends EntityType> {
    */
   async send<N extends Names<T["commands"]>>(name: N, ...[payload, o = {}]: Payload<T["commands"][N]["payload"], SendOptions>): Promise<Reply<T["commands"][N]["reply"]>> {
     const commandId = o.commandId || newCommandId();
-    const m = await this.#transport.unary(service + "Send", {
+    const m = await this.#transport.unary(service + "SendCommand", {
       entityType: this.type, entityId: this.id, command: name, commandId, ...given(payload),
       ...(o.expectedSequence === undefined ? {} : { expectedSequence: o.expectedSequence }),
     }, { firstTried: o.firstTried }, o);
@@ -128,7 +128,7 @@ export class Entity<T extends EntityType> {
 
   /** Sends one query. */
   async query<N extends Names<T["queries"]>>(name: N, ...[payload, o = {}]: Payload<T["queries"][N]["payload"], QueryOptions>): Promise<Answer<T["queries"][N]["reply"]>> {
-    return answer(await this.#transport.unary(service + "Query", {
+    return answer(await this.#transport.unary(service + "QueryEntity", {
       entityType: this.type, entityId: this.id, query: name, ...given(payload), ...(o.stale ? { consistency: "STALE" } : {}),
     }, true, o));
   }
@@ -163,7 +163,7 @@ export class Client<T extends { [K in keyof T]: EntityType }> {
    * nodes fail. It follows until its signal aborts it or the loop that reads it ends.
    */
   async *subscribe<K extends Extract<keyof T, string>>(type: K, s: Subscription = {}): AsyncGenerator<T[K]["event"] & Event, void, undefined> {
-    for await (const m of this.transport.resumed(service + "Subscribe", {
+    for await (const m of this.transport.resumed(service + "SubscribeEvents", {
       entityType: type, tag: s.tag ?? "", cursor: s.cursor ?? "", shards: s.shards ?? [], follow: s.follow ?? true,
       fromNewest: s.fromNewest ?? false, skipTruncated: s.skipTruncated ?? false, upcast: s.upcast ?? false,
     }, s.signal)) {

@@ -54,9 +54,9 @@ function reads(m: DescMethod): boolean {
 }
 
 function isSend(m: DescMethod): boolean {
-  return m === EntityService.method.send;
+  return m === EntityService.method.sendCommand;
 }
 
 function isSubscribe(m: DescMethod): boolean {
-  return m === EntityService.method.subscribe;
+  return m === EntityService.method.subscribeEvents;
 }

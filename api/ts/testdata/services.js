@@ -10,20 +10,20 @@ const out = {};
 try {
   switch (what) {
     case "list":
-      out.digests = (await modules.list()).modules.map((m) => m.digest);
+      out.digests = (await modules.listModules()).modules.map((m) => m.digest);
       break;
     case "activate":
-      out.revision = String((await modules.activate({ entityType: "account", digest: "0".repeat(64) })).revision);
+      out.revision = String((await modules.activateModule({ entityType: "account", digest: "0".repeat(64) })).revision);
       break;
     case "send": {
-      const m = await entities.send({ entityType: "account", entityId: "a", command: "open", firstAttemptAgeMs: 5000n });
+      const m = await entities.sendCommand({ entityType: "account", entityId: "a", command: "open", firstAttemptAgeMs: 5000n });
       out.sequence = String(m.sequence);
       out.streams = ["sendStream" in entities, "uploadStream" in modules, "readEvents" in entities];
       break;
     }
     case "subscribe":
       out.sequences = [];
-      for await (const m of entities.subscribe({ entityType: "account", partialCursors: true })) out.sequences.push(String(m.sequence));
+      for await (const m of entities.subscribeEvents({ entityType: "account", partialCursors: true })) out.sequences.push(String(m.sequence));
       break;
   }
 } catch (e) {

@@ -235,7 +235,7 @@ func ChargeOf(ctx context.Context) *Charge {
 	return c
 }
 
-// streamAllowance is how many bytes a message of SendStream may be charged even
+// streamAllowance is how many bytes a message of SendCommandStream may be charged even
 // if the budget is exhausted. The server needs the message to reject its
 // commands one by one. The limit on streams bounds the total.
 const streamAllowance = 64 << 10
@@ -293,7 +293,7 @@ type message struct {
 	over   error
 	many   bool // more messages follow; each is read when the previous one is done
 	input  bool // read deadlines are set elsewhere
-	stream bool // the procedure is SendStream
+	stream bool // the procedure is SendCommandStream
 
 	buf    []byte  // bytes read so far
 	pooled *[]byte // the buffer of buf; nil if there is none
@@ -611,7 +611,7 @@ func (Decoding) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 	return next
 }
 
-// WrapStreamingHandler implements connect.Interceptor. The service of SendStream
+// WrapStreamingHandler implements connect.Interceptor. The service of SendCommandStream
 // decodes its messages itself.
 func (Decoding) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {

@@ -45,7 +45,7 @@ func TestDecodedBoundCoversTheMemory(t *testing.T) {
 	list := func(element []byte) []byte {
 		return bytes.Repeat(field(1, element), size/len(field(1, element)))
 	}
-	jsonField := (&entityv1.SendRequest{}).ProtoReflect().Descriptor().Fields().ByName("json").Number()
+	jsonField := (&entityv1.SendCommandRequest{}).ProtoReflect().Descriptor().Fields().ByName("json").Number()
 	payload := func(element []byte) []byte { return field(jsonField, field(6, list(element))) }
 	object := field(5, field(1, append(field(1, []byte("a")), field(2, nil)...)))
 	for name, tt := range map[string]struct {
@@ -54,22 +54,22 @@ func TestDecodedBoundCoversTheMemory(t *testing.T) {
 		text    string
 		most    int64 // the maximum ratio of the bound to the memory
 	}{
-		"empty values":    {&entityv1.SendRequest{}, payload(nil), "", 2},
-		"lists":           {&entityv1.SendRequest{}, payload(field(6, nil)), "", 3},
-		"numbers":         {&entityv1.SendRequest{}, payload(protowire.AppendFixed64(protowire.AppendTag(nil, 2, protowire.Fixed64Type), 7)), "", 3},
-		"strings":         {&entityv1.SendRequest{}, payload(field(3, []byte("abcdefgh"))), "", 3},
-		"objects":         {&entityv1.SendRequest{}, payload(object), "", 3},
-		"one long string": {&entityv1.SendRequest{}, field(jsonField, field(3, bytes.Repeat([]byte("a"), size))), "", 3},
-		"data":            {&entityv1.SendRequest{}, field((&entityv1.SendRequest{}).ProtoReflect().Descriptor().Fields().ByName("data").Number(), make([]byte, size)), "", 2},
+		"empty values":    {&entityv1.SendCommandRequest{}, payload(nil), "", 2},
+		"lists":           {&entityv1.SendCommandRequest{}, payload(field(6, nil)), "", 3},
+		"numbers":         {&entityv1.SendCommandRequest{}, payload(protowire.AppendFixed64(protowire.AppendTag(nil, 2, protowire.Fixed64Type), 7)), "", 3},
+		"strings":         {&entityv1.SendCommandRequest{}, payload(field(3, []byte("abcdefgh"))), "", 3},
+		"objects":         {&entityv1.SendCommandRequest{}, payload(object), "", 3},
+		"one long string": {&entityv1.SendCommandRequest{}, field(jsonField, field(3, bytes.Repeat([]byte("a"), size))), "", 3},
+		"data":            {&entityv1.SendCommandRequest{}, field((&entityv1.SendCommandRequest{}).ProtoReflect().Descriptor().Fields().ByName("data").Number(), make([]byte, size)), "", 2},
 		"rules":           {&clusterv1.PutRoleRequest{}, bytes.Repeat(field(2, bytes.Repeat(field(2, nil), 4000)), 30), "", 5},
-		"unknown fields":  {&entityv1.SendRequest{}, bytes.Repeat(field(900, nil), size/4), "", 4},
+		"unknown fields":  {&entityv1.SendCommandRequest{}, bytes.Repeat(field(900, nil), size/4), "", 4},
 
-		"JSON lists":   {&entityv1.SendRequest{}, nil, `{"json":[` + strings.Repeat("[],", size/3) + `[]]}`, 4},
-		"JSON objects": {&entityv1.SendRequest{}, nil, `{"json":[` + strings.Repeat(`{"":1},`, size/7) + `[]]}`, 4},
-		"JSON empty":   {&entityv1.SendRequest{}, nil, `{"json":[` + strings.Repeat(`{},`, size/3) + `[]]}`, 4},
-		"JSON numbers": {&entityv1.SendRequest{}, nil, `{"json":[` + strings.Repeat(`1,`, size/2) + `1]}`, 4},
-		"JSON text":    {&entityv1.SendRequest{}, nil, `{"json":"` + strings.Repeat(`a,{[:`, size/5) + `"}`, 4},
-		"JSON data":    {&entityv1.SendRequest{}, nil, `{"data":"` + strings.Repeat(`AAAA`, size/4) + `"}`, 6},
+		"JSON lists":   {&entityv1.SendCommandRequest{}, nil, `{"json":[` + strings.Repeat("[],", size/3) + `[]]}`, 4},
+		"JSON objects": {&entityv1.SendCommandRequest{}, nil, `{"json":[` + strings.Repeat(`{"":1},`, size/7) + `[]]}`, 4},
+		"JSON empty":   {&entityv1.SendCommandRequest{}, nil, `{"json":[` + strings.Repeat(`{},`, size/3) + `[]]}`, 4},
+		"JSON numbers": {&entityv1.SendCommandRequest{}, nil, `{"json":[` + strings.Repeat(`1,`, size/2) + `1]}`, 4},
+		"JSON text":    {&entityv1.SendCommandRequest{}, nil, `{"json":"` + strings.Repeat(`a,{[:`, size/5) + `"}`, 4},
+		"JSON data":    {&entityv1.SendCommandRequest{}, nil, `{"data":"` + strings.Repeat(`AAAA`, size/4) + `"}`, 6},
 		"JSON rules":   {&clusterv1.PutRoleRequest{}, nil, `{"rules":[` + strings.Repeat(`{},`, 60) + `{}]}`, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,9 +117,9 @@ func TestRepeatedFieldsAreBoundedBeforeDecoding(t *testing.T) {
 		most    int
 		one     []byte
 	}{
-		{&entityv1.SendStreamRequest{}, 1024, field(1, nil)},
-		{&entityv1.SubscribeRequest{}, 4096, field(5, []byte{1})},
-		{&entityv1.SubscribeRequest{}, 4096, protowire.AppendVarint(protowire.AppendTag(nil, 5, protowire.VarintType), 1)},
+		{&entityv1.SendCommandStreamRequest{}, 1024, field(1, nil)},
+		{&entityv1.SubscribeEventsRequest{}, 4096, field(5, []byte{1})},
+		{&entityv1.SubscribeEventsRequest{}, 4096, protowire.AppendVarint(protowire.AppendTag(nil, 5, protowire.VarintType), 1)},
 		{&clusterv1.PutRoleRequest{}, 64, field(2, nil)},
 		{&clusterv1.RoleRule{}, maxElements, field(2, nil)},
 	} {
@@ -140,7 +140,7 @@ func FuzzDecodedBound(f *testing.F) {
 	f.Add([]byte(`{"json":[{"a":[1,"\"",{}]}]}`))
 	f.Add(field(6, field(6, field(1, nil))))
 	var all shapes
-	s := all.of((&entityv1.SendRequest{}).ProtoReflect().Descriptor())
+	s := all.of((&entityv1.SendCommandRequest{}).ProtoReflect().Descriptor())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, bound := range []func() int64{
 			func() int64 { n, _ := s.binary(data); return n }, func() int64 { return s.text(data) },
@@ -149,7 +149,7 @@ func FuzzDecodedBound(f *testing.F) {
 				t.Errorf("the bound is %d", n)
 			}
 		}
-		m := &entityv1.SendRequest{}
+		m := &entityv1.SendCommandRequest{}
 		if proto.Unmarshal(data, m) == nil {
 			if n, err := s.binary(data); err == nil && n < int64(proto.Size(m.GetJson())) {
 				t.Errorf("the bound is %d, the payload has %d bytes", n, proto.Size(m.GetJson()))

@@ -9,12 +9,12 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// CallOf returns the authz.Call that a CanI request asks about, in the form in
+// CallOf returns the authz.Call that a CheckAccess request asks about, in the form in
 // which the procedures of its verb make it. Without a verb it is the call that
 // every caller may make. It returns false if the verb does not exist. Calls with
 // the verbs deploy, download and settings concern types but none of their
 // entities; all other calls that name a type concern its entities too.
-func CallOf(m *clusterv1.CanIRequest) (c authz.Call, known bool) {
+func CallOf(m *clusterv1.CheckAccessRequest) (c authz.Call, known bool) {
 	if m.GetVerb() == "" {
 		return authz.Call{Verb: authv1.Verb_SELF}, true
 	}

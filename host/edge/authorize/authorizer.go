@@ -74,7 +74,7 @@ type Options struct {
 //   - ByHeaders, before its body is read, rejects callers that have no rule at
 //     all for the procedure's verb.
 //   - Interceptor resolves what the request is about (calls) and decides
-//     about it. Commands of a SendStream are decided one by one (Command), and
+//     about it. Commands of a SendCommandStream are decided one by one (Command), and
 //     uploads after their types are known (Deploy).
 //   - The node that carries out a forwarded request decides again (Passed and
 //     decide), because the forwarding node may know older roles.
@@ -415,7 +415,7 @@ func (a *Authorizer) mark(ctx context.Context, t *procedure.Procedure) context.C
 	return ctx
 }
 
-// Answer is the answer to a CanI request.
+// Answer is the answer to a CheckAccess request.
 type Answer struct {
 	Caller  *principal.Principal
 	Roles   []string

@@ -29,9 +29,9 @@ func TestClosedUntilSomebodyIsAdmin(t *testing.T) {
 		return err
 	}
 	others := []string{
-		entityv1connect.EntityServiceSendProcedure, entityv1connect.EntityServiceQueryProcedure, entityv1connect.EntityServiceSubscribeProcedure,
-		modulev1connect.ModuleServiceUploadProcedure, modulev1connect.ModuleServiceListProcedure, clusterv1connect.ClusterServiceGetClusterProcedure,
-		clusterv1connect.ClusterServicePutRoleBindingProcedure, clusterv1connect.ClusterServiceDownProcedure,
+		entityv1connect.EntityServiceSendCommandProcedure, entityv1connect.EntityServiceQueryEntityProcedure, entityv1connect.EntityServiceSubscribeEventsProcedure,
+		modulev1connect.ModuleServiceUploadModuleProcedure, modulev1connect.ModuleServiceListModulesProcedure, clusterv1connect.ClusterServiceGetClusterProcedure,
+		clusterv1connect.ClusterServicePutRoleBindingProcedure, clusterv1connect.ClusterServiceDownNodeProcedure,
 	}
 	var denied *request.DeniedError
 	for _, procedure := range others {
@@ -42,7 +42,7 @@ func TestClosedUntilSomebodyIsAdmin(t *testing.T) {
 			t.Errorf("%s, which another node has let in: %v", procedure, err)
 		}
 	}
-	if err := decide(maker{who: ann}, clusterv1connect.ClusterServiceCanIProcedure); err != nil {
+	if err := decide(maker{who: ann}, clusterv1connect.ClusterServiceCheckAccessProcedure); err != nil {
 		t.Errorf("what a caller may: %v", err)
 	}
 	s.closed = false
@@ -53,7 +53,7 @@ func TestClosedUntilSomebodyIsAdmin(t *testing.T) {
 	}
 	s.closed = true
 	a.Set(rolesAt(1, enforced...))
-	if err := decide(maker{who: who(t, principal.Token, "root")}, clusterv1connect.ClusterServiceDownProcedure); err != nil {
+	if err := decide(maker{who: who(t, principal.Token, "root")}, clusterv1connect.ClusterServiceDownNodeProcedure); err != nil {
 		t.Errorf("once somebody is admin: %v", err)
 	}
 }

@@ -63,11 +63,11 @@ func TestMetadataChangesUseCurrentRoles(t *testing.T) {
 		{clusterv1connect.ClusterServicePutRoleBindingProcedure, &clusterv1.PutRoleBindingRequest{}, true},
 		{clusterv1connect.ClusterServiceCreateTokenProcedure, &clusterv1.CreateTokenRequest{}, true},
 		{clusterv1connect.ClusterServicePutSettingProcedure, &clusterv1.PutSettingRequest{Key: "k"}, true},
-		{clusterv1connect.ClusterServiceDownProcedure, &clusterv1.DownRequest{}, true},
-		{modulev1connect.ModuleServiceActivateProcedure, &modulev1.ActivateRequest{EntityType: "counter"}, true},
+		{clusterv1connect.ClusterServiceDownNodeProcedure, &clusterv1.DownNodeRequest{}, true},
+		{modulev1connect.ModuleServiceActivateModuleProcedure, &modulev1.ActivateModuleRequest{EntityType: "counter"}, true},
 		{modulev1connect.ModuleServiceSetOwnerProcedure, &modulev1.SetOwnerRequest{EntityType: "counter"}, true},
-		{entityv1connect.EntityServiceSendProcedure, &entityv1.SendRequest{EntityType: "counter", EntityId: "a"}, false},
-		{entityv1connect.EntityServiceDeleteProcedure, &entityv1.DeleteRequest{EntityType: "counter", EntityId: "a"}, false},
+		{entityv1connect.EntityServiceSendCommandProcedure, &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a"}, false},
+		{entityv1connect.EntityServiceDeleteEntityProcedure, &entityv1.DeleteEntityRequest{EntityType: "counter", EntityId: "a"}, false},
 		{clusterv1connect.ClusterServiceListRolesProcedure, &clusterv1.ListRolesRequest{}, false},
 	} {
 		if err := unary(tt.procedure, tt.message); tt.refused != (connect.CodeOf(err) == connect.CodePermissionDenied) || !tt.refused && err != nil {
@@ -100,7 +100,7 @@ func TestMetadataChangeFailsWithoutCurrentRoles(t *testing.T) {
 // by returns the context of a call that a different node forwards for a caller.
 func by(t *testing.T, p *principal.Principal) (ctx context.Context) {
 	t.Helper()
-	r := httptest.NewRequest(http.MethodPost, leaderproxy.Path+strings.TrimPrefix(clusterv1connect.ClusterServiceCanIProcedure, "/"), nil)
+	r := httptest.NewRequest(http.MethodPost, leaderproxy.Path+strings.TrimPrefix(clusterv1connect.ClusterServiceCheckAccessProcedure, "/"), nil)
 	r.Header.Set(principal.Header, principal.HeaderOf(principal.Said{Caller: p}))
 	leaderproxy.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { ctx = r.Context() })).ServeHTTP(httptest.NewRecorder(), r)
 	return ctx

@@ -39,7 +39,7 @@ func TestOldRolesAllowNoChanges(t *testing.T) {
 	}
 	a.Set(authz.Compile(0, nil, nil))
 	s.stale = true
-	if err := call(root, clusterv1connect.ClusterServiceDownProcedure); err != nil {
+	if err := call(root, clusterv1connect.ClusterServiceDownNodeProcedure); err != nil {
 		t.Errorf("roles decide nothing: %v", err)
 	}
 	a.Set(rolesAt(1, enforced...))
@@ -61,12 +61,12 @@ func TestOldRolesAllowNoChanges(t *testing.T) {
 			t.Errorf("fresh %v, a command that roles refuse: %v", fresh, err)
 		}
 		for procedure, changes := range map[string]bool{
-			entityv1connect.EntityServiceSendProcedure: true, entityv1connect.EntityServiceSendStreamProcedure: true,
-			entityv1connect.EntityServiceDeleteProcedure: true, modulev1connect.ModuleServiceActivateProcedure: true,
-			clusterv1connect.ClusterServicePutRoleProcedure: true, clusterv1connect.ClusterServiceDownProcedure: true,
-			entityv1connect.EntityServiceQueryProcedure: false, entityv1connect.EntityServiceGetEntityProcedure: false,
-			entityv1connect.EntityServiceSubscribeProcedure: false, clusterv1connect.ClusterServiceGetClusterProcedure: false,
-			clusterv1connect.ClusterServiceListRolesProcedure: false, modulev1connect.ModuleServiceDownloadProcedure: false,
+			entityv1connect.EntityServiceSendCommandProcedure: true, entityv1connect.EntityServiceSendCommandStreamProcedure: true,
+			entityv1connect.EntityServiceDeleteEntityProcedure: true, modulev1connect.ModuleServiceActivateModuleProcedure: true,
+			clusterv1connect.ClusterServicePutRoleProcedure: true, clusterv1connect.ClusterServiceDownNodeProcedure: true,
+			entityv1connect.EntityServiceQueryEntityProcedure: false, entityv1connect.EntityServiceGetEntityProcedure: false,
+			entityv1connect.EntityServiceSubscribeEventsProcedure: false, clusterv1connect.ClusterServiceGetClusterProcedure: false,
+			clusterv1connect.ClusterServiceListRolesProcedure: false, modulev1connect.ModuleServiceDownloadModuleProcedure: false,
 		} {
 			if err := call(root, procedure); changes && !fresh && !stale(err) || (!changes || fresh) && err != nil {
 				t.Errorf("fresh %v, %s: %v", fresh, procedure, err)
@@ -99,7 +99,7 @@ func TestOpenStreamsOutliveOldRoles(t *testing.T) {
 	a.Set(rolesAt(1, enforced...))
 	ended := false
 	s := &openStream{
-		a: a, by: maker{who: who(t, principal.Token, "root")}, target: procedure.At(entityv1connect.EntityServiceSendStreamProcedure),
+		a: a, by: maker{who: who(t, principal.Token, "root")}, target: procedure.At(entityv1connect.EntityServiceSendCommandStreamProcedure),
 		calls: []authz.Call{{Verb: authv1.Verb_INVOKE}}, abort: func() { ended = true },
 	}
 	a.streams.add(s)

@@ -103,7 +103,7 @@ func typesOf(digest string) []string {
 }
 
 // TestCanIAgreesWithCalls: whatever a request is about, and whatever the roles
-// are, CanI gives the same answer as the call.
+// are, CheckAccess gives the same answer as the call.
 func TestCanIAgreesWithCalls(t *testing.T) {
 	who := &principal.Principal{Kind: principal.Token, Name: "ann"}
 	for verb := range authv1.Verb_name {
@@ -133,9 +133,9 @@ func TestCanIAgreesWithCalls(t *testing.T) {
 	}
 }
 
-// question converts a call to the CanI question that a person would ask.
+// question converts a call to the CheckAccess question that a person would ask.
 func question(t *testing.T, c authz.Call) authz.Call {
-	m := &clusterv1.CanIRequest{Verb: authz.VerbText(c.Verb), EntityType: c.Type, Command: c.Command}
+	m := &clusterv1.CheckAccessRequest{Verb: authz.VerbText(c.Verb), EntityType: c.Type, Command: c.Command}
 	if c.Types == authz.Beginning {
 		m.EntityType += "*"
 	}
@@ -196,7 +196,7 @@ func TestDenyRulesReachTypesOfTheSameModule(t *testing.T) {
 		want             bool
 	}{{"ann", "open", false}, {"ann", "shut", false}, {"ann", "alone", true}, {"ann", "unknown", true}, {"bo", "open", false}, {"bo", "alone", false}} {
 		for path, request := range map[string]any{
-			modulev1connect.ModuleServiceGetProcedure:        &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: c.entityType}},
+			modulev1connect.ModuleServiceGetModuleProcedure:  &modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_EntityType{EntityType: c.entityType}},
 			modulev1connect.ModuleServiceGetRolloutProcedure: &modulev1.GetRolloutRequest{EntityType: c.entityType},
 		} {
 			about := procedure.At(path)

@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/api/wire"
 )
 
-// Stream is a codec that lets SendStream use JSON. It translates between JSON
+// Stream is a codec that lets SendCommandStream use JSON. It translates between JSON
 // text and the binary messages that the stream works on. It is meant for people
 // and browsers; the binary form is many times cheaper.
 type Stream struct{ As string } // the name in the content type
@@ -21,7 +21,7 @@ func (c Stream) Marshal(msg any) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is not a stream message", msg)
 	}
-	var response entityv1.SendStreamResponse
+	var response entityv1.SendCommandStreamResponse
 	if err := proto.Unmarshal(m.Bytes, &response); err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (c Stream) Unmarshal(data []byte, msg any) error {
 	if !ok {
 		return fmt.Errorf("%T is not a stream message", msg)
 	}
-	var request entityv1.SendStreamRequest
+	var request entityv1.SendCommandStreamRequest
 	if err := unmarshalJSON(data, &request); err != nil {
 		return err
 	}

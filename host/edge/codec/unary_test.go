@@ -25,7 +25,7 @@ func TestJSONNamesOfValues(t *testing.T) {
 		`{"consistency":"STALE"`:                                 "",
 		``:                                                       "",
 	} {
-		var m entityv1.QueryRequest
+		var m entityv1.QueryEntityRequest
 		err := codec.Unmarshal([]byte(text), &m)
 		if (err == nil) != (want != "") || err == nil && m.GetConsistency().String() != want {
 			t.Errorf("%s: %v, %v", text, m.GetConsistency(), err)
@@ -34,9 +34,9 @@ func TestJSONNamesOfValues(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	m := &entityv1.QueryRequest{EntityType: "a", EntityId: "b", Consistency: entityv1.Consistency_STALE}
+	m := &entityv1.QueryEntityRequest{EntityType: "a", EntityId: "b", Consistency: entityv1.Consistency_STALE}
 	text, err := codec.MarshalStable(m)
-	var back entityv1.QueryRequest
+	var back entityv1.QueryEntityRequest
 	if err != nil || codec.Unmarshal(text, &back) != nil || !proto.Equal(m, &back) {
 		t.Errorf("%s, %v", text, err)
 	}
@@ -46,20 +46,20 @@ func TestJSONNamesOfValues(t *testing.T) {
 // and suggests the right one; the binary form ignores unknown fields.
 func TestUnknownMembersAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"entityTyp":"counter","entityId":"a"}`: `QueryRequest: unknown member "entityTyp", did you mean "entityType"?`,
-		`{"colour":1}`:                           `QueryRequest: unknown member "colour", must be one of entityType, entityId, query, json, data, consistency`,
+		`{"entityTyp":"counter","entityId":"a"}`: `QueryEntityRequest: unknown member "entityTyp", did you mean "entityType"?`,
+		`{"colour":1}`:                           `QueryEntityRequest: unknown member "colour", must be one of entityType, entityId, query, json, data, consistency`,
 	} {
-		var m entityv1.QueryRequest
+		var m entityv1.QueryEntityRequest
 		if err := (Unary{As: "json"}).Unmarshal([]byte(text), &m); err == nil || err.Error() != want {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	var nested entityv1.SendStreamRequest
+	var nested entityv1.SendCommandStreamRequest
 	if err := unmarshalJSON([]byte(`{"requests":[{"request":{"entityId":"a"}},{"request":{"comand":"add"}}]}`), &nested); err == nil || !strings.Contains(err.Error(), `unknown member "comand", did you mean "command"?`) {
 		t.Errorf("%v", err)
 	}
 	later := []byte{0xfa, 0x7f, 1, 'x'} // field 2047
-	var m entityv1.QueryRequest
+	var m entityv1.QueryEntityRequest
 	if err := proto.Unmarshal(later, &m); err != nil {
 		t.Error(err)
 	}

@@ -86,13 +86,13 @@ func Unsaid(next http.Handler) http.Handler {
 }
 
 // Telling returns an HTTP client to a different node that sends the caller of
-// each request's context.
+// each request's context, and uses paths that the previous release knows.
 func Telling(c *http.Client) *http.Client {
 	told := *c
 	if told.Transport == nil {
 		told.Transport = http.DefaultTransport
 	}
-	told.Transport = teller{told.Transport}
+	told.Transport = teller{formerPaths{told.Transport}}
 	return &told
 }
 

@@ -85,12 +85,12 @@ func (p *Proxy) Quorum(shard sharding.ShardID) bool { return p.nodes == nil || p
 var services = []string{entityv1connect.EntityServiceName, workflowv1connect.WorkflowServiceName, clusterv1connect.ClusterServiceName}
 
 // Handler serves forwarded calls with the handlers of the entity, workflow and
-// cluster services, and of Verify and CheckCompatibility.
+// cluster services, and of VerifyModule and CheckCompatibility.
 func Handler(next http.Handler) http.Handler {
-	return http.StripPrefix(strings.TrimSuffix(Path, "/"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.StripPrefix(strings.TrimSuffix(Path, "/"), CurrentPaths(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		forwarded := func(service string) bool { return strings.HasPrefix(r.URL.Path, "/"+service+"/") }
 		if !slices.ContainsFunc(services, forwarded) &&
-			r.URL.Path != modulev1connect.ModuleServiceVerifyProcedure && r.URL.Path != modulev1connect.ModuleServiceCheckCompatibilityProcedure {
+			r.URL.Path != modulev1connect.ModuleServiceVerifyModuleProcedure && r.URL.Path != modulev1connect.ModuleServiceCheckCompatibilityProcedure {
 			http.NotFound(w, r)
 			return
 		}
@@ -100,7 +100,7 @@ func Handler(next http.Handler) http.Handler {
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, said)))
-	}))
+	})))
 }
 
 // Leader returns a client of the node that leads the shard, or nil if this node
@@ -115,7 +115,8 @@ func (p *Proxy) Leader(ctx context.Context, shard sharding.ShardID) (entityv1con
 	return p.Client(node)
 }
 
-// LeaderModules is Leader for the module service, for Verify and CheckCompatibility.
+// LeaderModules is Leader for the module service, for VerifyModule and
+// CheckCompatibility.
 func (p *Proxy) LeaderModules(ctx context.Context, shard sharding.ShardID) (modulev1connect.ModuleServiceClient, error) {
 	node, err := p.find(ctx, shard)
 	if node == "" || err != nil {

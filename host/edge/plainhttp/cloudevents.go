@@ -56,7 +56,7 @@ type cloudEvent struct {
 // so both together identify the event, as CloudEvents require.
 type cloudForm struct{ cluster, entityType string }
 
-func (f cloudForm) encode(m *entityv1.SubscribeResponse, isJSON bool) ([]byte, error) {
+func (f cloudForm) encode(m *entityv1.SubscribeEventsResponse, isJSON bool) ([]byte, error) {
 	e := cloudEvent{
 		SpecVersion:  "1.0",
 		ID:           strconv.FormatUint(m.GetSequence(), 10),

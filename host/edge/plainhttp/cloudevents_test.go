@@ -23,27 +23,27 @@ func TestCloudEventsAreValid(t *testing.T) {
 	form := cloudForm{"c1", "order"}
 	for _, c := range []struct {
 		name       string
-		m          *entityv1.SubscribeResponse
+		m          *entityv1.SubscribeEventsResponse
 		isJSON     bool
 		want       map[string]string
 		data       string
 		extensions map[string]string
 	}{
-		{"JSON", &entityv1.SubscribeResponse{
+		{"JSON", &entityv1.SubscribeEventsResponse{
 			EntityId: "a", Sequence: 7, EventType: "placed", CommandId: "k1", ModuleDigest: "abcd", Tags: []string{"vip", "50%,off"},
-			Payload:    &entityv1.SubscribeResponse_Data{Data: []byte(`{"n":9007199254740993}`)},
+			Payload:    &entityv1.SubscribeEventsResponse_Data{Data: []byte(`{"n":9007199254740993}`)},
 			StoredType: "placed.v1", Skipped: 3, Principal: &entityv1.Principal{Kind: "token", Name: "ops"},
 		}, true, map[string]string{"source": "hostd://c1/order/a", "id": "7", "type": "order.placed", "subject": "a", "content": "application/json"},
 			`{"n":9007199254740993}`, map[string]string{
 				"sequence": "00000000000000000007", "partitionkey": "a", "commandid": "k1", "moduledigest": "abcd", "tags": "vip,50%25%2Coff",
 				"storedtype": "placed.v1", "skipped": "3", "authtype": "api_key", "authid": "token:ops",
 			}},
-		{"bytes, and text that attributes must not contain", &entityv1.SubscribeResponse{
+		{"bytes, and text that attributes must not contain", &entityv1.SubscribeEventsResponse{
 			EntityId: "a/b\ufdd0 é", Sequence: 1, EventType: "x\ny", CommandId: "k\x01", Principal: &entityv1.Principal{Kind: "anonymous"},
-			Payload: &entityv1.SubscribeResponse_Data{Data: []byte("\x00\xff")},
+			Payload: &entityv1.SubscribeEventsResponse_Data{Data: []byte("\x00\xff")},
 		}, false, map[string]string{"source": "hostd://c1/order/a%2Fb%EF%B7%90%20%C3%A9", "id": "1", "type": "order.x%0Ay", "subject": "a/b%EF%B7%90 é", "content": "application/octet-stream"},
 			"\x00\xff", map[string]string{"commandid": "k%01", "authtype": "unauthenticated", "sequence": "00000000000000000001", "partitionkey": "a/b%EF%B7%90 é"}},
-		{"no data", &entityv1.SubscribeResponse{EntityId: "a", Sequence: 2, EventType: "hostd.deleted"}, true,
+		{"no data", &entityv1.SubscribeEventsResponse{EntityId: "a", Sequence: 2, EventType: "hostd.deleted"}, true,
 			map[string]string{"source": "hostd://c1/order/a", "id": "2", "type": "order.hostd.deleted", "subject": "a", "content": ""}, "",
 			map[string]string{"sequence": "00000000000000000002", "partitionkey": "a"}},
 	} {
@@ -80,9 +80,9 @@ func TestCloudEventsAreValid(t *testing.T) {
 func subscribed(t *testing.T, n int, size int, end string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for i := 1; i <= n; i++ {
-			m, err := proto.Marshal(&entityv1.SubscribeResponse{
+			m, err := proto.Marshal(&entityv1.SubscribeEventsResponse{
 				EntityId: "a", Sequence: uint64(i), EventType: "added", Cursor: fmt.Sprintf("at-%d", i), RecordedAt: timestamppb.New(time.Unix(1, 0)),
-				Payload: &entityv1.SubscribeResponse_Data{Data: []byte(`"` + strings.Repeat("x", size) + `"`)},
+				Payload: &entityv1.SubscribeEventsResponse_Data{Data: []byte(`"` + strings.Repeat("x", size) + `"`)},
 			})
 			if err != nil {
 				t.Error(err)

@@ -109,9 +109,9 @@ func tooLarge(w http.ResponseWriter, why string) {
 func (h *Handler) servedTypes(w http.ResponseWriter, r *http.Request) (out []served, ok bool) {
 	token := ""
 	for range maxModulePages {
-		var res modulev1.ListResponse
-		if !h.unary(w, r, modulev1connect.ModuleServiceListProcedure, &res, func() (io.Reader, error) {
-			body, err := proto.Marshal(&modulev1.ListRequest{PageToken: token})
+		var res modulev1.ListModulesResponse
+		if !h.unary(w, r, modulev1connect.ModuleServiceListModulesProcedure, &res, func() (io.Reader, error) {
+			body, err := proto.Marshal(&modulev1.ListModulesRequest{PageToken: token})
 			return bytes.NewReader(body), err
 		}) {
 			return nil, false
@@ -162,7 +162,7 @@ func (h *Handler) module(w http.ResponseWriter, r *http.Request, req map[string]
 		Manifest json.RawMessage `json:"manifest"`
 	}
 	// Use JSON, because the numbers of the manifest keep their digits in it.
-	ok = h.ask(w, r, modulev1connect.ModuleServiceGetProcedure, jsonType, func() (io.Reader, error) {
+	ok = h.ask(w, r, modulev1connect.ModuleServiceGetModuleProcedure, jsonType, func() (io.Reader, error) {
 		body, err := json.Marshal(req)
 		return bytes.NewReader(body), err
 	}, func(body []byte) error { return json.Unmarshal(body, &res) })

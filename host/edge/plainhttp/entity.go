@@ -25,7 +25,7 @@ const (
 
 // command converts a request to a Send.
 func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
-	req := &entityv1.SendRequest{EntityType: t.entityType, EntityId: t.id, Command: t.name}
+	req := &entityv1.SendCommandRequest{EntityType: t.entityType, EntityId: t.id, Command: t.name}
 	_, err := parameters(r)
 	if err == nil {
 		err = plainBody(r)
@@ -44,11 +44,11 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 		refusal(w, err)
 		return
 	}
-	var res entityv1.SendResponse
+	var res entityv1.SendCommandResponse
 	body := &content{h: h, r: r, twice: want.left > 0}
 	defer body.end()
 	// The reply has the form of the payload, which is bytes here.
-	ok := h.repeatedly(w, r, entityv1connect.EntityServiceSendProcedure, protoType, func() (io.Reader, error) {
+	ok := h.repeatedly(w, r, entityv1connect.EntityServiceSendCommandProcedure, protoType, func() (io.Reader, error) {
 		req.ExpectedSequence = want.next
 		return body.after(req)
 	}, func(body []byte) error { return proto.Unmarshal(body, &res) }, want.again)
@@ -69,7 +69,7 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 // query converts a request to a Query. A small payload can be a URL parameter; a
 // large one is the body of a POST.
 func (h *Handler) query(w http.ResponseWriter, r *http.Request, t target) {
-	req := &entityv1.QueryRequest{EntityType: t.entityType, EntityId: t.id, Query: t.name}
+	req := &entityv1.QueryEntityRequest{EntityType: t.entityType, EntityId: t.id, Query: t.name}
 	given, err := parameters(r, "payload", "consistency")
 	if err == nil {
 		err = plainBody(r)
@@ -90,14 +90,14 @@ func (h *Handler) query(w http.ResponseWriter, r *http.Request, t target) {
 		refusal(w, err)
 		return
 	}
-	var res entityv1.QueryResponse
+	var res entityv1.QueryEntityResponse
 	body := &content{h: h, r: r}
 	defer body.end()
-	if !h.unary(w, r, entityv1connect.EntityServiceQueryProcedure, &res, func() (io.Reader, error) {
+	if !h.unary(w, r, entityv1connect.EntityServiceQueryEntityProcedure, &res, func() (io.Reader, error) {
 		if r.Method == http.MethodPost {
 			return body.after(req)
 		}
-		req.Payload = &entityv1.QueryRequest_Data{Data: []byte(given.Get("payload"))}
+		req.Payload = &entityv1.QueryEntityRequest_Data{Data: []byte(given.Get("payload"))}
 		whole, err := proto.Marshal(req)
 		return bytes.NewReader(whole), err
 	}) {

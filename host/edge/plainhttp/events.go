@@ -112,7 +112,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 	ended := make(chan struct{})
 	var beat sync.WaitGroup
 	beat.Go(func() { s.keepAlive(h.opts.KeepAlive, ended) })
-	h.api.ServeHTTP(s, call(r, entityv1connect.EntityServiceSubscribeProcedure, "application/connect+proto", body))
+	h.api.ServeHTTP(s, call(r, entityv1connect.EntityServiceSubscribeEventsProcedure, "application/connect+proto", body))
 	close(ended)
 	beat.Wait()
 	s.close()
@@ -120,7 +120,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 
 // subscription parses the parameters of a request for events. limit is the number
 // of events of a batch.
-func (h *Handler) subscription(r *http.Request, entityType string, form *eventsResponse) (req *entityv1.SubscribeRequest, limit int, err error) {
+func (h *Handler) subscription(r *http.Request, entityType string, form *eventsResponse) (req *entityv1.SubscribeEventsRequest, limit int, err error) {
 	names := []string{"tag", "cursor", "follow", "skip_truncated", "shards", "upcast"}
 	if *form == cloudBatch {
 		names = append(names, "limit")
@@ -138,7 +138,7 @@ func (h *Handler) subscription(r *http.Request, entityType string, form *eventsR
 	default:
 		return nil, 0, fmt.Errorf("format must be cloudevents, got %.64q", format)
 	}
-	req = &entityv1.SubscribeRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: r.Header.Get("Last-Event-ID"), AsData: true}
+	req = &entityv1.SubscribeEventsRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: r.Header.Get("Last-Event-ID"), AsData: true}
 	if req.Cursor == "" {
 		req.Cursor = given.Get("cursor")
 	}
@@ -181,7 +181,7 @@ func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader, 
 		}
 		defer h.opts.Budget.Give(charge)
 	}
-	h.api.ServeHTTP(b, call(r, entityv1connect.EntityServiceSubscribeProcedure, "application/connect+proto", body))
+	h.api.ServeHTTP(b, call(r, entityv1connect.EntityServiceSubscribeEventsProcedure, "application/connect+proto", body))
 	switch {
 	case b.status != http.StatusOK && b.status != 0:
 		writeError(w, b.status, b.header, b.body.Bytes())
@@ -261,11 +261,11 @@ func (f *frames) each(p []byte, do func(flags byte, data []byte) error) error {
 }
 
 // eventOf decodes a message of a Subscribe.
-func eventOf(flags byte, data []byte) (*entityv1.SubscribeResponse, error) {
+func eventOf(flags byte, data []byte) (*entityv1.SubscribeEventsResponse, error) {
 	if flags&flagCompressed != 0 {
 		return nil, errors.New("the message is compressed, which is not supported")
 	}
-	m := new(entityv1.SubscribeResponse)
+	m := new(entityv1.SubscribeEventsResponse)
 	return m, proto.Unmarshal(data, m)
 }
 
@@ -290,13 +290,13 @@ func (p payloads) isJSON() bool { return p.h.contentType(p.r, p.entityType) == j
 
 // eventForm encodes events as JSON.
 type eventForm interface {
-	encode(m *entityv1.SubscribeResponse, isJSON bool) ([]byte, error)
+	encode(m *entityv1.SubscribeEventsResponse, isJSON bool) ([]byte, error)
 }
 
 // plainForm is the form of hostd's own events.
 type plainForm struct{}
 
-func (plainForm) encode(m *entityv1.SubscribeResponse, isJSON bool) ([]byte, error) {
+func (plainForm) encode(m *entityv1.SubscribeEventsResponse, isJSON bool) ([]byte, error) {
 	e := event{
 		EntityID: m.GetEntityId(), Sequence: m.GetSequence(), Type: m.GetEventType(), StoredType: m.GetStoredType(), CommandID: m.GetCommandId(),
 		RecordedAt: m.GetRecordedAt().AsTime().Format(time.RFC3339Nano), Tags: m.GetTags(), ModuleDigest: m.GetModuleDigest(),

@@ -51,8 +51,8 @@ func serve(t *testing.T, api http.HandlerFunc) *http.Response {
 func TestEventStreamSendsKeepAlivesAndErrors(t *testing.T) {
 	heard := make(chan struct{})
 	res := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		m, err := proto.Marshal(&entityv1.SubscribeResponse{
-			EntityId: "a", Sequence: 7, EventType: "added", Cursor: "here", Payload: &entityv1.SubscribeResponse_Data{Data: []byte(`{"n":1}`)},
+		m, err := proto.Marshal(&entityv1.SubscribeEventsResponse{
+			EntityId: "a", Sequence: 7, EventType: "added", Cursor: "here", Payload: &entityv1.SubscribeEventsResponse_Data{Data: []byte(`{"n":1}`)},
 		})
 		if err != nil {
 			t.Error(err)

@@ -75,7 +75,7 @@ func (w *world) know(t testing.TB, names ...string) {
 		t.Fatal(err)
 	}
 	for name, credential := range token {
-		r := httptest.NewRequest(http.MethodPost, "/hostd.entity.v1.EntityService/Send", nil)
+		r := httptest.NewRequest(http.MethodPost, "/hostd.entity.v1.EntityService/SendCommand", nil)
 		if credential != "" {
 			r.Header.Set("Authorization", "Bearer "+credential)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// item is one command of a SendStream.
+// item is one command of a SendCommandStream.
 type item struct {
 	batch       *batch
 	correlation uint64

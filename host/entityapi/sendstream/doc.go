@@ -1,4 +1,4 @@
-// Package sendstream runs the commands of a SendStream call. Each message is a
+// Package sendstream runs the commands of a SendCommandStream call. Each message is a
 // batch that is submitted to the runtime at once. All answers that are ready
 // when the client can accept more are sent together. The commands and bytes in
 // flight of a stream are limited; at the limit the stream stops reading.

@@ -42,7 +42,7 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// Service implements SendStream. The codec passes its messages on as bytes, and
+// Service implements SendCommandStream. The codec passes its messages on as bytes, and
 // this package parses them.
 type Service struct {
 	Options
@@ -56,7 +56,7 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{Options: o, nodeID: []byte(o.NodeID)}
 	s.items = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "hostd_rpc_stream_commands_total", Help: "Completed commands of SendStream, by code.",
+		Name: "hostd_rpc_stream_commands_total", Help: "Completed commands of SendCommandStream, by code.",
 	}, []string{"code"})
 	s.done = s.items.WithLabelValues("ok")
 	if o.Registerer != nil {

@@ -22,7 +22,7 @@ import (
 // maxStreamItems limits the commands of one message.
 const maxStreamItems = 1024
 
-// stream is one SendStream call.
+// stream is one SendCommandStream call.
 //
 // A stream carries many small commands, so the costs for each command decide
 // how fast it is. At the same time a client that sends without reading, or a

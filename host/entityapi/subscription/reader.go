@@ -78,14 +78,14 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 		return err
 	}
 	m := rdr.sub.request
-	req := &entityv1.SubscribeRequest{
+	req := &entityv1.SubscribeEventsRequest{
 		EntityType: m.GetEntityType(), Tag: m.GetTag(), Follow: m.GetFollow(), Cursor: rdr.from.Text(),
 		AsData: m.GetAsData(), PartialCursors: true, SkipTruncated: m.GetSkipTruncated(), Upcast: m.GetUpcast(), FromNewest: m.GetFromNewest(),
 	}
 	for _, shard := range rdr.shards {
 		req.Shards = append(req.Shards, uint32(shard))
 	}
-	in, err := client.Subscribe(ctx, connect.NewRequest(req))
+	in, err := client.SubscribeEvents(ctx, connect.NewRequest(req))
 	if err != nil {
 		return err
 	}
@@ -302,7 +302,7 @@ func (rdr *reader) sendRows(ctx context.Context, shard sharding.ShardID, at curs
 // record sends the events of one row from a position on.
 func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row OrderRow, at cursor.Position) (cursor.Position, error) {
 	s := rdr.sub.service
-	var events []*entityv1.SubscribeResponse // entries are nil for events without the tag
+	var events []*entityv1.SubscribeEventsResponse // entries are nil for events without the tag
 	found := false
 	err := s.Histories.Read(ctx, row.Entity, row.First, func(rec *journal.Record) error {
 		found = rec.Expected+1 == row.First
@@ -354,7 +354,7 @@ func (rdr *reader) missing(shard sharding.ShardID, row OrderRow) error {
 
 // event makes the message of one event of a record; nil if the event does not
 // have the requested tag.
-func (rdr *reader) event(ctx context.Context, rec *journal.Record, i int) (*entityv1.SubscribeResponse, error) {
+func (rdr *reader) event(ctx context.Context, rec *journal.Record, i int) (*entityv1.SubscribeEventsResponse, error) {
 	event := &rec.Events[i]
 	if tag := rdr.sub.request.GetTag(); tag != "" && !slices.Contains(event.Tags, tag) {
 		return nil, nil
@@ -363,7 +363,7 @@ func (rdr *reader) event(ctx context.Context, rec *journal.Record, i int) (*enti
 	if err != nil {
 		return nil, err
 	}
-	out := &entityv1.SubscribeResponse{
+	out := &entityv1.SubscribeEventsResponse{
 		EntityId:     rec.Entity.ID,
 		Sequence:     uint64(rec.Expected) + uint64(i) + 1,
 		EventType:    f.eventType,
@@ -375,9 +375,9 @@ func (rdr *reader) event(ctx context.Context, rec *journal.Record, i int) (*enti
 		Principal:    PrincipalOf(rec),
 	}
 	if v, data := codec.Render(rdr.sub.kind, f.payload); v != nil {
-		out.Payload = &entityv1.SubscribeResponse_Json{Json: v}
+		out.Payload = &entityv1.SubscribeEventsResponse_Json{Json: v}
 	} else if len(data) > 0 {
-		out.Payload = &entityv1.SubscribeResponse_Data{Data: bytes.Clone(data)}
+		out.Payload = &entityv1.SubscribeEventsResponse_Data{Data: bytes.Clone(data)}
 	}
 	return out, nil
 }

@@ -23,8 +23,8 @@ import (
 // that have moved although no event was sent.
 const positionsEvery = time.Second
 
-// Subscribe streams the events of a type, each shard in the order of its log.
-func (s *Service) Subscribe(ctx context.Context, r *connect.Request[entityv1.SubscribeRequest], stream *connect.ServerStream[entityv1.SubscribeResponse]) error {
+// SubscribeEvents streams the events of a type, each shard in the order of its log.
+func (s *Service) SubscribeEvents(ctx context.Context, r *connect.Request[entityv1.SubscribeEventsRequest], stream *connect.ServerStream[entityv1.SubscribeEventsResponse]) error {
 	sub, err := s.newSubscription(ctx, r.Msg)
 	if err != nil {
 		return status.Public(s.Log, err)
@@ -81,12 +81,12 @@ func (s *Service) Subscribe(ctx context.Context, r *connect.Request[entityv1.Sub
 // A subscription belongs to the goroutine of its call.
 type subscription struct {
 	service  *Service
-	request  *entityv1.SubscribeRequest
+	request  *entityv1.SubscribeEventsRequest
 	follow   bool
 	fromPeer bool // the caller is a node, so only this node's replicas are read
 	kind     wire.PayloadKind
 	guard    *admission.Stream
-	stream   *connect.ServerStream[entityv1.SubscribeResponse]
+	stream   *connect.ServerStream[entityv1.SubscribeEventsResponse]
 
 	mark          uint32
 	all           []sharding.ShardID // all shards of the cluster, in order
@@ -111,13 +111,13 @@ type subscription struct {
 // event, if there is one.
 type arrival struct {
 	places  []cursor.Place
-	event   *entityv1.SubscribeResponse
+	event   *entityv1.SubscribeEventsResponse
 	shard   sharding.ShardID // the shard of the event
 	skipped uint64           // compacted events before it
 }
 
 // newSubscription validates a request.
-func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequest) (*subscription, error) {
+func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeEventsRequest) (*subscription, error) {
 	kind := wire.JSONPayload
 	switch encoding, err := s.Types.Encoding(ctx, m.GetEntityType()); {
 	case err != nil:
@@ -194,7 +194,7 @@ func (s *subscription) take(it arrival) error {
 	}
 	if !s.begun && s.hasPositions() {
 		s.begun = true
-		if err := s.send(&entityv1.SubscribeResponse{Cursor: s.cursor()}); err != nil {
+		if err := s.send(&entityv1.SubscribeEventsResponse{Cursor: s.cursor()}); err != nil {
 			return err
 		}
 	}
@@ -213,7 +213,7 @@ func (s *subscription) sendPositions(now time.Time) error {
 	if !s.request.GetPartialCursors() || !s.begun || len(s.moved) == 0 || now.Sub(s.positionsSent) < positionsEvery {
 		return nil
 	}
-	return s.send(&entityv1.SubscribeResponse{Cursor: s.cursor()})
+	return s.send(&entityv1.SubscribeEventsResponse{Cursor: s.cursor()})
 }
 
 // cursor encodes the positions, or only the positions that the caller lacks
@@ -244,7 +244,7 @@ func (s *subscription) places(shards []sharding.ShardID) []cursor.Place {
 	return out
 }
 
-func (s *subscription) send(m *entityv1.SubscribeResponse) error {
+func (s *subscription) send(m *entityv1.SubscribeEventsResponse) error {
 	m.Skipped, s.compacted = s.compacted, 0
 	s.guard.BeginWrite()
 	defer s.guard.EndWrite()

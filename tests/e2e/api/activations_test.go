@@ -20,11 +20,11 @@ func TestConcurrentActivationsAreAnswered(t *testing.T) {
 	const many = 6
 	var digests []string
 	for i := range many {
-		res, err := s.call(t.Context(), &modulev1.UploadRequest{Wasm: release(fmt.Sprint(i + 1)).Build()})
+		res, err := s.call(t.Context(), &modulev1.UploadModuleRequest{Wasm: release(fmt.Sprint(i + 1)).Build()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		digests = append(digests, res.(*modulev1.UploadResponse).GetDigest())
+		digests = append(digests, res.(*modulev1.UploadModuleResponse).GetDigest())
 	}
 	type outcome struct {
 		digest   string
@@ -36,10 +36,10 @@ func TestConcurrentActivationsAreAnswered(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 			defer cancel()
-			res, err := s.call(ctx, &modulev1.ActivateRequest{EntityType: "shop", Digest: d})
+			res, err := s.call(ctx, &modulev1.ActivateModuleRequest{EntityType: "shop", Digest: d})
 			out := outcome{digest: d, err: err}
 			if err == nil {
-				out.revision = res.(*modulev1.ActivateResponse).GetRevision()
+				out.revision = res.(*modulev1.ActivateModuleResponse).GetRevision()
 			}
 			outcomes <- out
 		}()
@@ -61,8 +61,8 @@ func TestConcurrentActivationsAreAnswered(t *testing.T) {
 			last = o
 		}
 	}
-	res, err := s.call(t.Context(), &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: "shop"}})
-	if err != nil || res.(*modulev1.GetResponse).GetModule().GetDigest() != last.digest {
+	res, err := s.call(t.Context(), &modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_EntityType{EntityType: "shop"}})
+	if err != nil || res.(*modulev1.GetModuleResponse).GetModule().GetDigest() != last.digest {
 		t.Errorf("%v serves, want %s: %v", res, last.digest, err)
 	}
 }

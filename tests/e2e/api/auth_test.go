@@ -199,13 +199,13 @@ func TestUnauthenticatedIsReportedInEveryProtocol(t *testing.T) {
 	s := start(t, testkit.NodeOptions{Flags: with.flags("required")})
 	for _, p := range protocols {
 		list := modulev1connect.NewModuleServiceClient(s.http, s.node.API(), p.opts...)
-		_, err := list.List(context.Background(), connect.NewRequest(&modulev1.ListRequest{}))
+		_, err := list.ListModules(context.Background(), connect.NewRequest(&modulev1.ListModulesRequest{}))
 		if connect.CodeOf(err) != connect.CodeUnauthenticated {
 			t.Errorf("%s: %v", p.name, err)
 		}
-		req := connect.NewRequest(&modulev1.ListRequest{})
+		req := connect.NewRequest(&modulev1.ListModulesRequest{})
 		req.Header().Set("Authorization", "Bearer "+with.good)
-		if _, err := list.List(context.Background(), req); err != nil {
+		if _, err := list.ListModules(context.Background(), req); err != nil {
 			t.Errorf("%s, with a token: %v", p.name, err)
 		}
 	}
@@ -236,7 +236,7 @@ func TestUnauthenticatedBodyIsNotRead(t *testing.T) {
 		{"HTTP/2", s.http, whole},
 	} {
 		body := &endless{}
-		r, err := http.NewRequest(http.MethodPost, s.node.API()+modulev1connect.ModuleServiceUploadProcedure, io.LimitReader(body, whole))
+		r, err := http.NewRequest(http.MethodPost, s.node.API()+modulev1connect.ModuleServiceUploadModuleProcedure, io.LimitReader(body, whole))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,7 @@ func TestAnyNodeAcceptsAnyCommand(t *testing.T) {
 		var nodes []string
 		for k, n := range c.Nodes() {
 			var sent answerJSON
-			status := postJSON(t, n, "/hostd.entity.v1.EntityService/Send", fmt.Sprintf(
+			status := postJSON(t, n, "/hostd.entity.v1.EntityService/SendCommand", fmt.Sprintf(
 				`{"entityType":"counter","entityId":%q,"command":"add","json":{"amount":1},"commandId":"%s-%d"}`, id, id, k), &sent)
 			if status != http.StatusOK || sent.JSON.Total != k+1 || sent.Sequence != fmt.Sprint(k+1) || sent.Duplicate {
 				t.Fatalf("%s at %s: %d %+v", id, n.ID(), status, sent)
@@ -72,12 +72,12 @@ func TestAnyNodeAcceptsAnyCommand(t *testing.T) {
 		}
 		for _, n := range c.Nodes() {
 			var again, query answerJSON
-			postJSON(t, n, "/hostd.entity.v1.EntityService/Send", fmt.Sprintf(
+			postJSON(t, n, "/hostd.entity.v1.EntityService/SendCommand", fmt.Sprintf(
 				`{"entityType":"counter","entityId":%q,"command":"add","json":{"amount":1},"commandId":"%s-0"}`, id, id), &again)
 			if again.JSON.Total != 1 || !again.Duplicate {
 				t.Errorf("%s again at %s: %+v", id, n.ID(), again)
 			}
-			postJSON(t, n, "/hostd.entity.v1.EntityService/Query", fmt.Sprintf(`{"entityType":"counter","entityId":%q,"query":"total"}`, id), &query)
+			postJSON(t, n, "/hostd.entity.v1.EntityService/QueryEntity", fmt.Sprintf(`{"entityType":"counter","entityId":%q,"query":"total"}`, id), &query)
 			if query.JSON.Total != 3 {
 				t.Errorf("%s asked at %s: %+v", id, n.ID(), query)
 			}
@@ -92,7 +92,7 @@ func TestAnyNodeAcceptsAnyCommand(t *testing.T) {
 	}
 	for _, n := range c.Nodes() {
 		var absent answerJSON
-		if postJSON(t, n, "/hostd.entity.v1.EntityService/Send", `{"entityType":"nothing","entityId":"a","command":"add"}`, &absent); absent.Code != "not_found" {
+		if postJSON(t, n, "/hostd.entity.v1.EntityService/SendCommand", `{"entityType":"nothing","entityId":"a","command":"add"}`, &absent); absent.Code != "not_found" {
 			t.Errorf("%s: an unknown type: %+v", n.ID(), absent)
 		}
 	}

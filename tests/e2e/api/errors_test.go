@@ -34,13 +34,13 @@ func TestErrors(t *testing.T) {
 	s.send(t, first)
 	s.send(t, command("account", "a", "open", ""))
 
-	changed := func(change func(*entityv1.SendRequest)) *entityv1.SendRequest {
+	changed := func(change func(*entityv1.SendCommandRequest)) *entityv1.SendCommandRequest {
 		r := command("counter", "a", "add", `{"amount":1}`)
 		change(r)
 		return r
 	}
-	query := func(entityType, id, name string) *entityv1.QueryRequest {
-		return &entityv1.QueryRequest{EntityType: entityType, EntityId: id, Query: name}
+	query := func(entityType, id, name string) *entityv1.QueryEntityRequest {
+		return &entityv1.QueryEntityRequest{EntityType: entityType, EntityId: id, Query: name}
 	}
 	long := strings.Repeat("x", 300)
 	const digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -63,29 +63,29 @@ func TestErrors(t *testing.T) {
 		{"empty command", command("counter", "a", "", ""), connect.CodeInvalidArgument, "command"},
 		{"long command", command("counter", "a", long[:256], ""), connect.CodeInvalidArgument, "255"},
 		{"control character in the command", command("counter", "a", "a\tb", ""), connect.CodeInvalidArgument, "command"},
-		{"long command id", changed(func(r *entityv1.SendRequest) { r.CommandId = long[:129] }), connect.CodeInvalidArgument, "128"},
-		{"control character in the command id", changed(func(r *entityv1.SendRequest) { r.CommandId = "\x7f" }), connect.CodeInvalidArgument, "command id"},
+		{"long command id", changed(func(r *entityv1.SendCommandRequest) { r.CommandId = long[:129] }), connect.CodeInvalidArgument, "128"},
+		{"control character in the command id", changed(func(r *entityv1.SendCommandRequest) { r.CommandId = "\x7f" }), connect.CodeInvalidArgument, "command id"},
 		{"empty query", query("counter", "a", ""), connect.CodeInvalidArgument, "query"},
 		{"empty id in a query", query("counter", "", "total"), connect.CodeInvalidArgument, "id"},
-		{"expected sequence too large", changed(func(r *entityv1.SendRequest) { r.ExpectedSequence = proto.Uint64(1 << 63) }), connect.CodeInvalidArgument, "sequence"},
+		{"expected sequence too large", changed(func(r *entityv1.SendCommandRequest) { r.ExpectedSequence = proto.Uint64(1 << 63) }), connect.CodeInvalidArgument, "sequence"},
 		{"data that is no JSON", command("counter", "a", "add", `{"amount":`), connect.CodeInvalidArgument, "JSON"},
 		{"two JSON values", command("counter", "a", "add", `{"amount":1} 2`), connect.CodeInvalidArgument, "JSON"},
 		{"data that is not UTF-8", command("counter", "a", "add", "\"\xff\""), connect.CodeInvalidArgument, ""},
 		{"page too large", &entityv1.ListEntitiesRequest{EntityType: "counter", PageSize: 1001}, connect.CodeInvalidArgument, "page"},
 		{"page token that was never given", &entityv1.ListEntitiesRequest{EntityType: "counter", PageToken: "x"}, connect.CodeInvalidArgument, "token"},
-		{"command id of another payload", changed(func(r *entityv1.SendRequest) { r.CommandId = "first" }), connect.CodeInvalidArgument, "command id"},
-		{"command id of another command", &entityv1.SendRequest{EntityType: "counter", EntityId: "a", Command: "reset", CommandId: "first"}, connect.CodeInvalidArgument, "command id"},
+		{"command id of another payload", changed(func(r *entityv1.SendCommandRequest) { r.CommandId = "first" }), connect.CodeInvalidArgument, "command id"},
+		{"command id of another command", &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "a", Command: "reset", CommandId: "first"}, connect.CodeInvalidArgument, "command id"},
 		{"message over the limit", command("counter", "a", "add", `"`+strings.Repeat("x", 1<<20)+`"`), connect.CodeInvalidArgument, "1048576"},
 
 		{"rejection", command("account", "a", "withdraw", `{"amount":1}`), connect.CodeFailedPrecondition, "insufficient_funds"},
 		{"payload that does not fit", command("counter", "a", "add", `{"amount":"x"}`), connect.CodeInvalidArgument, "amount: is not a number"},
-		{"sequence too low", changed(func(r *entityv1.SendRequest) { r.ExpectedSequence = proto.Uint64(0) }), connect.CodeFailedPrecondition, "sequence 1"},
-		{"sequence too high", changed(func(r *entityv1.SendRequest) { r.ExpectedSequence = proto.Uint64(2) }), connect.CodeFailedPrecondition, "sequence 1"},
+		{"sequence too low", changed(func(r *entityv1.SendCommandRequest) { r.ExpectedSequence = proto.Uint64(0) }), connect.CodeFailedPrecondition, "sequence 1"},
+		{"sequence too high", changed(func(r *entityv1.SendCommandRequest) { r.ExpectedSequence = proto.Uint64(2) }), connect.CodeFailedPrecondition, "sequence 1"},
 
-		{"module that is not there", &modulev1.GetRequest{By: &modulev1.GetRequest_Digest{Digest: digest}}, connect.CodeNotFound, "digest"},
-		{"download that is not there", &modulev1.DownloadRequest{Digest: digest}, connect.CodeNotFound, "digest"},
-		{"activation that is not there", &modulev1.ActivateRequest{EntityType: "counter", Digest: digest}, connect.CodeNotFound, "digest"},
-		{"digest that is none", &modulev1.GetRequest{By: &modulev1.GetRequest_Digest{Digest: "xyz"}}, connect.CodeInvalidArgument, "digest"},
+		{"module that is not there", &modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_Digest{Digest: digest}}, connect.CodeNotFound, "digest"},
+		{"download that is not there", &modulev1.DownloadModuleRequest{Digest: digest}, connect.CodeNotFound, "digest"},
+		{"activation that is not there", &modulev1.ActivateModuleRequest{EntityType: "counter", Digest: digest}, connect.CodeNotFound, "digest"},
+		{"digest that is none", &modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_Digest{Digest: "xyz"}}, connect.CodeInvalidArgument, "digest"},
 	} {
 		for _, p := range protocols {
 			if p.name == "connect json" && (r.name == "data that is not UTF-8" || r.name == "message over the limit") {
@@ -151,26 +151,26 @@ func TestPlainHTTP(t *testing.T) {
 		status                             int
 		code, say                          string
 	}{
-		{"half a body", "Send", js, `{"entityType":`, 400, "invalid_argument", "unmarshal"},
-		{"no body", "Send", js, ``, 400, "invalid_argument", ""},
-		{"an array", "Send", js, `[]`, 400, "invalid_argument", ""},
-		{"not JSON", "Send", js, `hello`, 400, "invalid_argument", ""},
-		{"number as a type", "Send", js, `{"entityType":7}`, 400, "invalid_argument", ""},
-		{"two payloads", "Send", js, `{"entityType":"counter","entityId":"a","command":"add","json":1,"data":"AA=="}`, 400, "invalid_argument", ""},
-		{"nothing", "Send", js, `{}`, 400, "invalid_argument", "empty"},
-		{"no id", "Send", js, `{"entityType":"counter","command":"add"}`, 400, "invalid_argument", "id"},
-		{"escaped control character", "Send", js, `{"entityType":"counter","entityId":"a\u0007","command":"add"}`, 400, "invalid_argument", "id"},
-		{"lone surrogate", "Send", js, `{"entityType":"counter","entityId":"a\ud800","command":"add"}`, 400, "invalid_argument", ""},
-		{"data that is not base64", "Send", js, `{"entityType":"counter","entityId":"a","command":"add","data":"!"}`, 400, "invalid_argument", ""},
-		{"body over the limit", "Send", js, `{"entityType":"counter","entityId":"a","command":"add","json":"` + long + `"}`, 400, "invalid_argument", "1048576"},
-		{"deep JSON", "Send", js, `{"entityType":"counter","entityId":"a","command":"add","json":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + `}`, 400, "invalid_argument", ""},
-		{"unknown type", "Send", js, `{"entityType":"nothing","entityId":"a","command":"add"}`, 404, "not_found", "entity type"},
-		{"unknown command", "Send", js, `{"entityType":"counter","entityId":"a","command":"fly"}`, 404, "not_found", "command"},
-		{"unknown query", "Query", js, `{"entityType":"counter","entityId":"a","query":"fly"}`, 404, "not_found", "query"},
-		{"unknown consistency", "Query", js, `{"entityType":"counter","entityId":"a","query":"total","consistency":7}`, 400, "invalid_argument", ""},
-		{"rejection", "Send", js, `{"entityType":"account","entityId":"a","command":"withdraw","json":{"amount":5}}`, 400, "failed_precondition", "insufficient_funds"},
-		{"mismatch", "Send", js, `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":5},"expectedSequence":"7"}`, 400, "failed_precondition", "sequence 1"},
-		{"wrong content type", "Send", "text/plain", `{}`, 415, "", ""},
+		{"half a body", "SendCommand", js, `{"entityType":`, 400, "invalid_argument", "unmarshal"},
+		{"no body", "SendCommand", js, ``, 400, "invalid_argument", ""},
+		{"an array", "SendCommand", js, `[]`, 400, "invalid_argument", ""},
+		{"not JSON", "SendCommand", js, `hello`, 400, "invalid_argument", ""},
+		{"number as a type", "SendCommand", js, `{"entityType":7}`, 400, "invalid_argument", ""},
+		{"two payloads", "SendCommand", js, `{"entityType":"counter","entityId":"a","command":"add","json":1,"data":"AA=="}`, 400, "invalid_argument", ""},
+		{"nothing", "SendCommand", js, `{}`, 400, "invalid_argument", "empty"},
+		{"no id", "SendCommand", js, `{"entityType":"counter","command":"add"}`, 400, "invalid_argument", "id"},
+		{"escaped control character", "SendCommand", js, `{"entityType":"counter","entityId":"a\u0007","command":"add"}`, 400, "invalid_argument", "id"},
+		{"lone surrogate", "SendCommand", js, `{"entityType":"counter","entityId":"a\ud800","command":"add"}`, 400, "invalid_argument", ""},
+		{"data that is not base64", "SendCommand", js, `{"entityType":"counter","entityId":"a","command":"add","data":"!"}`, 400, "invalid_argument", ""},
+		{"body over the limit", "SendCommand", js, `{"entityType":"counter","entityId":"a","command":"add","json":"` + long + `"}`, 400, "invalid_argument", "1048576"},
+		{"deep JSON", "SendCommand", js, `{"entityType":"counter","entityId":"a","command":"add","json":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + `}`, 400, "invalid_argument", ""},
+		{"unknown type", "SendCommand", js, `{"entityType":"nothing","entityId":"a","command":"add"}`, 404, "not_found", "entity type"},
+		{"unknown command", "SendCommand", js, `{"entityType":"counter","entityId":"a","command":"fly"}`, 404, "not_found", "command"},
+		{"unknown query", "QueryEntity", js, `{"entityType":"counter","entityId":"a","query":"fly"}`, 404, "not_found", "query"},
+		{"unknown consistency", "QueryEntity", js, `{"entityType":"counter","entityId":"a","query":"total","consistency":7}`, 400, "invalid_argument", ""},
+		{"rejection", "SendCommand", js, `{"entityType":"account","entityId":"a","command":"withdraw","json":{"amount":5}}`, 400, "failed_precondition", "insufficient_funds"},
+		{"mismatch", "SendCommand", js, `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":5},"expectedSequence":"7"}`, 400, "failed_precondition", "sequence 1"},
+		{"wrong content type", "SendCommand", "text/plain", `{}`, 415, "", ""},
 		{"unknown procedure", "Explode", js, `{}`, 404, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -197,11 +197,11 @@ func TestPlainHTTP(t *testing.T) {
 		})
 	}
 	t.Run("success", func(t *testing.T) {
-		status, text := s.post(t, entityPath+"Send", js, `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":5},"commandId":"x","expectedSequence":"1"}`)
+		status, text := s.post(t, entityPath+"SendCommand", js, `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":5},"commandId":"x","expectedSequence":"1"}`)
 		if want := `{"json":{"total":8},"sequence":"2","eventCount":1,"nodeId":"n1"}`; status != 200 || unmetered(compact(t, text)) != compact(t, want) {
 			t.Errorf("%d %s, want %s", status, text, want)
 		}
-		status, text = s.post(t, entityPath+"Query", js, `{"entityType":"counter","entityId":"nobody","query":"total"}`)
+		status, text = s.post(t, entityPath+"QueryEntity", js, `{"entityType":"counter","entityId":"nobody","query":"total"}`)
 		if want := `{"json":{"total":0}}`; status != 200 || unmetered(compact(t, text)) != compact(t, want) {
 			t.Errorf("%d %s, want %s", status, text, want)
 		}
@@ -217,21 +217,21 @@ func TestSuccessOverEveryProtocol(t *testing.T) {
 	}
 	for i, p := range protocols {
 		before := time.Now()
-		r := &entityv1.SendRequest{EntityType: "counter", EntityId: "é✓ x", Command: "add", Payload: &entityv1.SendRequest_Json{Json: amount}}
+		r := &entityv1.SendCommandRequest{EntityType: "counter", EntityId: "é✓ x", Command: "add", Payload: &entityv1.SendCommandRequest_Json{Json: amount}}
 		res, err := s.call(t.Context(), r, p.opts...)
 		if err != nil {
 			t.Errorf("%s: %v", p.name, err)
 			continue
 		}
-		if got := res.(*entityv1.SendResponse); got.GetJson().GetStructValue().GetFields()["total"].GetNumberValue() != float64(2*i+2) || got.GetSequence() != uint64(i+1) {
+		if got := res.(*entityv1.SendCommandResponse); got.GetJson().GetStructValue().GetFields()["total"].GetNumberValue() != float64(2*i+2) || got.GetSequence() != uint64(i+1) {
 			t.Errorf("%s: send gave %v", p.name, got)
 		}
-		res, err = s.call(t.Context(), &entityv1.QueryRequest{EntityType: "counter", EntityId: "é✓ x", Query: "total"}, p.opts...)
+		res, err = s.call(t.Context(), &entityv1.QueryEntityRequest{EntityType: "counter", EntityId: "é✓ x", Query: "total"}, p.opts...)
 		if err != nil {
 			t.Errorf("%s: %v", p.name, err)
 			continue
 		}
-		if got := res.(*entityv1.QueryResponse); got.GetJson().GetStructValue().GetFields()["total"].GetNumberValue() != float64(2*i+2) || got.GetSequence() != uint64(i+1) {
+		if got := res.(*entityv1.QueryEntityResponse); got.GetJson().GetStructValue().GetFields()["total"].GetNumberValue() != float64(2*i+2) || got.GetSequence() != uint64(i+1) {
 			t.Errorf("%s: query gave %v after %s", p.name, got, time.Since(before))
 		}
 	}

@@ -22,12 +22,12 @@ import (
 func TestFullQueue(t *testing.T) {
 	s := start(t, testkit.NodeOptions{Flags: []string{"--max-entity-in-flight", "4"}}, "counter")
 	const commands = 512
-	stream := s.entities(connect.WithGRPC()).SendStream(t.Context())
-	batch := &entityv1.SendStreamRequest{}
+	stream := s.entities(connect.WithGRPC()).SendCommandStream(t.Context())
+	batch := &entityv1.SendCommandStreamRequest{}
 	for i := range commands {
 		r := command("counter", "a", "add", `{"amount":1}`)
 		r.CommandId = fmt.Sprint(i)
-		batch.Requests = append(batch.Requests, &entityv1.SendStreamRequest_Item{CorrelationId: uint64(i), Request: r})
+		batch.Requests = append(batch.Requests, &entityv1.SendCommandStreamRequest_Item{CorrelationId: uint64(i), Request: r})
 	}
 	if err := stream.Send(batch); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestFullQueue(t *testing.T) {
 func TestStreamItems(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter", "account")
 	items := []struct {
-		request *entityv1.SendRequest
+		request *entityv1.SendCommandRequest
 		code    string
 	}{
 		{command("counter", "a", "add", `{"amount":1}`), ""},
@@ -86,15 +86,15 @@ func TestStreamItems(t *testing.T) {
 		{command("counter", "a", "fly", ""), "not_found"},
 		{command("counter", "a", "add", "{"), "invalid_argument"},
 		{command("account", "a", "withdraw", `{"amount":1}`), "failed_precondition"},
-		{&entityv1.SendRequest{EntityType: "counter", EntityId: "b", Command: "add", ExpectedSequence: proto.Uint64(3)}, "failed_precondition"},
+		{&entityv1.SendCommandRequest{EntityType: "counter", EntityId: "b", Command: "add", ExpectedSequence: proto.Uint64(3)}, "failed_precondition"},
 		{nil, "invalid_argument"},
 		{command("counter", "a", "add", `{"amount":1}`), ""},
 	}
 	for _, p := range protocols {
-		stream := s.entities(p.opts...).SendStream(t.Context())
-		batch := &entityv1.SendStreamRequest{}
+		stream := s.entities(p.opts...).SendCommandStream(t.Context())
+		batch := &entityv1.SendCommandStreamRequest{}
 		for i, item := range items {
-			batch.Requests = append(batch.Requests, &entityv1.SendStreamRequest_Item{CorrelationId: uint64(i), Request: item.request})
+			batch.Requests = append(batch.Requests, &entityv1.SendCommandStreamRequest_Item{CorrelationId: uint64(i), Request: item.request})
 		}
 		if err := stream.Send(batch); err != nil {
 			t.Fatal(err)
@@ -138,11 +138,11 @@ func TestReadOnlyAdminRejectsChanges(t *testing.T) {
 	s := start(t, testkit.NodeOptions{Flags: []string{"--admin", "read-only"}})
 	for _, r := range []proto.Message{
 		&clusterv1.MoveShardRequest{ShardId: 1, ToNode: "n1"},
-		&clusterv1.DrainRequest{NodeId: "n1"},
-		&clusterv1.DownRequest{NodeId: "n1"},
-		&clusterv1.LeaveRequest{NodeId: "n1"},
-		&clusterv1.ResumeRequest{NodeId: "n1"},
-		&clusterv1.RebalanceRequest{},
+		&clusterv1.DrainNodeRequest{NodeId: "n1"},
+		&clusterv1.DownNodeRequest{NodeId: "n1"},
+		&clusterv1.RemoveNodeRequest{NodeId: "n1"},
+		&clusterv1.ResumeNodeRequest{NodeId: "n1"},
+		&clusterv1.RebalanceShardsRequest{},
 		&clusterv1.PutSettingRequest{Key: "a", Value: "b"},
 	} {
 		_, err := s.call(t.Context(), r)
@@ -150,7 +150,7 @@ func TestReadOnlyAdminRejectsChanges(t *testing.T) {
 			t.Errorf("%T: got %v, want permission_denied and the way to allow it", r, err)
 		}
 	}
-	if _, err := s.call(t.Context(), &modulev1.RollbackRequest{EntityType: "counter"}); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, err := s.call(t.Context(), &modulev1.RollbackModuleRequest{EntityType: "counter"}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("rollback of what was never activated: %v", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 func (s *surface) digests(t *testing.T) []string {
 	t.Helper()
-	res, err := s.modules().List(t.Context(), connect.NewRequest(&modulev1.ListRequest{}))
+	res, err := s.modules().ListModules(t.Context(), connect.NewRequest(&modulev1.ListModulesRequest{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func (s *surface) digests(t *testing.T) []string {
 // upload uploads and activates a module, which must succeed.
 func (s *surface) upload(t *testing.T, m guest.Module) {
 	t.Helper()
-	if _, err := s.call(t.Context(), &modulev1.UploadRequest{Wasm: m.Build(), Activate: true}); err != nil {
+	if _, err := s.call(t.Context(), &modulev1.UploadModuleRequest{Wasm: m.Build(), Activate: true}); err != nil {
 		t.Fatalf("upload: %v\n%s", err, s.node.Log())
 	}
 }
@@ -74,7 +74,7 @@ func TestBadModules(t *testing.T) {
 		{"body that does not validate", guest.Module{Good: "good", Bad: "bad", Handle: []byte{0x6a}}.Build(), ""},
 	} {
 		t.Run(m.name, func(t *testing.T) {
-			_, err := s.call(t.Context(), &modulev1.UploadRequest{Wasm: m.wasm, Activate: true})
+			_, err := s.call(t.Context(), &modulev1.UploadModuleRequest{Wasm: m.wasm, Activate: true})
 			if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), m.say) {
 				t.Errorf("got %v, want invalid_argument and a message with %q", err, m.say)
 			}
@@ -91,7 +91,7 @@ func TestBadModules(t *testing.T) {
 		t.Errorf("the type of the refused modules: %v", err)
 	}
 	digest := strings.Fields(before[0])[0]
-	_, err = s.call(t.Context(), &modulev1.ActivateRequest{EntityType: "other", Digest: digest})
+	_, err = s.call(t.Context(), &modulev1.ActivateModuleRequest{EntityType: "other", Digest: digest})
 	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "other") {
 		t.Errorf("activation of a type that is not in the module: %v", err)
 	}
@@ -141,12 +141,12 @@ func TestGuestFaults(t *testing.T) {
 						t.Errorf("got %v, want %v and a message with %q", err, want, f.say)
 					}
 				}
-				res, err := s.call(t.Context(), &entityv1.QueryRequest{EntityType: f.name, EntityId: "a", Query: "any"})
-				if err == nil && res.(*entityv1.QueryResponse).GetSequence() != 0 {
+				res, err := s.call(t.Context(), &entityv1.QueryEntityRequest{EntityType: f.name, EntityId: "a", Query: "any"})
+				if err == nil && res.(*entityv1.QueryEntityResponse).GetSequence() != 0 {
 					t.Errorf("the entity is at %v", res)
 				}
 			})
-			for _, neighbour := range []*entityv1.SendRequest{command(good, "neighbour", "go", ""), command("counter", "neighbour", "add", `{"amount":1}`)} {
+			for _, neighbour := range []*entityv1.SendCommandRequest{command(good, "neighbour", "go", ""), command("counter", "neighbour", "add", `{"amount":1}`)} {
 				s.send(t, neighbour)
 			}
 		})

@@ -172,7 +172,7 @@ func TestNodesDescribeTheirTypes(t *testing.T) {
 	// Activating a different module for one type changes the document. Numbers in
 	// the document keep all their digits.
 	m := guest.Module{Manifest: `{"abi":1,"name":"x","entityTypes":[{"name":"large","kind":"event-sourced","encoding":"json","commands":[{"name":"a","schema":{"properties":{"n":{"maximum":9223372036854775806}}}}]}]}`}
-	if _, err := s.call(t.Context(), &modulev1.UploadRequest{Wasm: m.Build(), Activate: true}); err != nil {
+	if _, err := s.call(t.Context(), &modulev1.UploadModuleRequest{Wasm: m.Build(), Activate: true}); err != nil {
 		t.Fatal(err)
 	}
 	status, now, changed := s.plain(t, http.MethodGet, "/openapi.json", "", "If-None-Match", tag)

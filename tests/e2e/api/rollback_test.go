@@ -34,15 +34,15 @@ func TestRollback(t *testing.T) {
 	}
 	revision := func() uint64 {
 		t.Helper()
-		res, err := s.call(t.Context(), &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: "shop"}})
+		res, err := s.call(t.Context(), &modulev1.GetModuleRequest{By: &modulev1.GetModuleRequest_EntityType{EntityType: "shop"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return res.(*modulev1.GetResponse).GetModule().GetActivations()[0].GetRevision()
+		return res.(*modulev1.GetModuleResponse).GetModule().GetActivations()[0].GetRevision()
 	}
 	refused := func(revision uint64) {
 		t.Helper()
-		_, err := s.call(t.Context(), &modulev1.RollbackRequest{EntityType: "shop", Revision: revision})
+		_, err := s.call(t.Context(), &modulev1.RollbackModuleRequest{EntityType: "shop", Revision: revision})
 		if connect.CodeOf(err) != connect.CodeFailedPrecondition {
 			t.Errorf("rollback of revision %d: %v", revision, err)
 		}
@@ -55,8 +55,8 @@ func TestRollback(t *testing.T) {
 	}
 	three := revision()
 	for range 2 { // the second is a retry of a caller that got no answer
-		res, err := s.call(t.Context(), &modulev1.RollbackRequest{EntityType: "shop", Revision: three})
-		if err != nil || res.(*modulev1.RollbackResponse).GetRevision() != revision() {
+		res, err := s.call(t.Context(), &modulev1.RollbackModuleRequest{EntityType: "shop", Revision: three})
+		if err != nil || res.(*modulev1.RollbackModuleResponse).GetRevision() != revision() {
 			t.Fatalf("rollback: %v, %v", res, err)
 		}
 		replies("two")

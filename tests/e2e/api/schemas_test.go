@@ -66,11 +66,11 @@ func TestMisspeltMemberIsRejected(t *testing.T) {
 		path, body, want string
 		status           int
 	}{
-		{"Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":"x"}}`, `amount: is not a number of 64 bits in digits`, 400},
-		{"Send", `{"entityType":"counter","entityId":"a","comand":"add"}`, `SendRequest: unknown member \"comand\", did you mean \"command\"?`, 400},
-		{"Send", `{"entityType":"countr","entityId":"a","command":"add"}`, `did you mean \"counter\"?`, 404},
-		{"Send", `{"entityType":"counter","entityId":"a","command":"ad"}`, `did you mean \"add\"?`, 404},
-		{"Query", `{"entityType":"counter","entityId":"a","query":"totl"}`, `did you mean \"total\"?`, 404},
+		{"SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":"x"}}`, `amount: is not a number of 64 bits in digits`, 400},
+		{"SendCommand", `{"entityType":"counter","entityId":"a","comand":"add"}`, `SendCommandRequest: unknown member \"comand\", did you mean \"command\"?`, 400},
+		{"SendCommand", `{"entityType":"countr","entityId":"a","command":"add"}`, `did you mean \"counter\"?`, 404},
+		{"SendCommand", `{"entityType":"counter","entityId":"a","command":"ad"}`, `did you mean \"add\"?`, 404},
+		{"QueryEntity", `{"entityType":"counter","entityId":"a","query":"totl"}`, `did you mean \"total\"?`, 404},
 	} {
 		if status, body := s.post(t, entityPath+c.path, "application/json", c.body); status != c.status || !strings.Contains(body, c.want) {
 			t.Errorf("%s: %d %s", c.body, status, body)
@@ -97,7 +97,7 @@ func TestInvalidSchemaIsRejectedOnUpload(t *testing.T) {
 		`{"title":7}`:                          `module refused: manifest: entityTypes[0].commands[1].schema.title: `,
 	} {
 		m := guest.Module{Manifest: fmt.Sprintf(`{"abi":1,"name":"x","entityTypes":[{"name":"bad","kind":"event-sourced","encoding":"json","commands":[{"name":"a"},{"name":"b","schema":%s}]}]}`, schema)}
-		if _, err := s.call(t.Context(), &modulev1.UploadRequest{Wasm: m.Build(), Activate: true}); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), want) {
+		if _, err := s.call(t.Context(), &modulev1.UploadModuleRequest{Wasm: m.Build(), Activate: true}); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", schema, err)
 		}
 	}

@@ -73,44 +73,44 @@ func (s *surface) cluster() clusterv1connect.ClusterServiceClient {
 func (s *surface) call(ctx context.Context, message proto.Message, opts ...connect.ClientOption) (proto.Message, error) {
 	e, m, c := s.entities(opts...), s.modules(), s.cluster()
 	switch r := message.(type) {
-	case *entityv1.SendRequest:
-		return answer(e.Send(ctx, connect.NewRequest(r)))
-	case *entityv1.QueryRequest:
-		return answer(e.Query(ctx, connect.NewRequest(r)))
+	case *entityv1.SendCommandRequest:
+		return answer(e.SendCommand(ctx, connect.NewRequest(r)))
+	case *entityv1.QueryEntityRequest:
+		return answer(e.QueryEntity(ctx, connect.NewRequest(r)))
 	case *entityv1.GetEntityRequest:
 		return answer(e.GetEntity(ctx, connect.NewRequest(r)))
 	case *entityv1.GetStateRequest:
 		return answer(e.GetState(ctx, connect.NewRequest(r)))
 	case *entityv1.ListEntitiesRequest:
 		return answer(e.ListEntities(ctx, connect.NewRequest(r)))
-	case *modulev1.UploadRequest:
-		return answer(m.Upload(ctx, connect.NewRequest(r)))
-	case *modulev1.GetRequest:
-		return answer(m.Get(ctx, connect.NewRequest(r)))
-	case *modulev1.DownloadRequest:
-		in, err := m.Download(ctx, connect.NewRequest(r))
+	case *modulev1.UploadModuleRequest:
+		return answer(m.UploadModule(ctx, connect.NewRequest(r)))
+	case *modulev1.GetModuleRequest:
+		return answer(m.GetModule(ctx, connect.NewRequest(r)))
+	case *modulev1.DownloadModuleRequest:
+		in, err := m.DownloadModule(ctx, connect.NewRequest(r))
 		if err == nil {
 			for in.Receive() {
 			}
 			err = in.Err()
 		}
 		return nil, err
-	case *modulev1.ActivateRequest:
-		return answer(m.Activate(ctx, connect.NewRequest(r)))
-	case *modulev1.RollbackRequest:
-		return answer(m.Rollback(ctx, connect.NewRequest(r)))
-	case *clusterv1.DrainRequest:
-		return answer(c.Drain(ctx, connect.NewRequest(r)))
-	case *clusterv1.DownRequest:
-		return answer(c.Down(ctx, connect.NewRequest(r)))
-	case *clusterv1.LeaveRequest:
-		return answer(c.Leave(ctx, connect.NewRequest(r)))
-	case *clusterv1.ResumeRequest:
-		return answer(c.Resume(ctx, connect.NewRequest(r)))
+	case *modulev1.ActivateModuleRequest:
+		return answer(m.ActivateModule(ctx, connect.NewRequest(r)))
+	case *modulev1.RollbackModuleRequest:
+		return answer(m.RollbackModule(ctx, connect.NewRequest(r)))
+	case *clusterv1.DrainNodeRequest:
+		return answer(c.DrainNode(ctx, connect.NewRequest(r)))
+	case *clusterv1.DownNodeRequest:
+		return answer(c.DownNode(ctx, connect.NewRequest(r)))
+	case *clusterv1.RemoveNodeRequest:
+		return answer(c.RemoveNode(ctx, connect.NewRequest(r)))
+	case *clusterv1.ResumeNodeRequest:
+		return answer(c.ResumeNode(ctx, connect.NewRequest(r)))
 	case *clusterv1.MoveShardRequest:
 		return answer(c.MoveShard(ctx, connect.NewRequest(r)))
-	case *clusterv1.RebalanceRequest:
-		return answer(c.Rebalance(ctx, connect.NewRequest(r)))
+	case *clusterv1.RebalanceShardsRequest:
+		return answer(c.RebalanceShards(ctx, connect.NewRequest(r)))
 	case *clusterv1.PutSettingRequest:
 		return answer(c.PutSetting(ctx, connect.NewRequest(r)))
 	}
@@ -205,19 +205,19 @@ func (s *surface) unchanged(t *testing.T, types []string, run func()) {
 }
 
 // send runs a command that must succeed.
-func (s *surface) send(t *testing.T, r *entityv1.SendRequest) *entityv1.SendResponse {
+func (s *surface) send(t *testing.T, r *entityv1.SendCommandRequest) *entityv1.SendCommandResponse {
 	t.Helper()
 	res, err := s.call(t.Context(), r)
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", r, err, s.node.Log())
 	}
-	return res.(*entityv1.SendResponse)
+	return res.(*entityv1.SendCommandResponse)
 }
 
-func command(entityType, id, name, payload string) *entityv1.SendRequest {
-	r := &entityv1.SendRequest{EntityType: entityType, EntityId: id, Command: name}
+func command(entityType, id, name, payload string) *entityv1.SendCommandRequest {
+	r := &entityv1.SendCommandRequest{EntityType: entityType, EntityId: id, Command: name}
 	if payload != "" {
-		r.Payload = &entityv1.SendRequest_Data{Data: []byte(payload)}
+		r.Payload = &entityv1.SendCommandRequest_Data{Data: []byte(payload)}
 	}
 	return r
 }

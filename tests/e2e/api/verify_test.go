@@ -201,25 +201,25 @@ func TestImpossibleVerificationIsRejected(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	s.upload(t, release("one"))
 	digest := strings.Fields(s.digests(t)[0])[0]
-	other, err := s.call(t.Context(), &modulev1.UploadRequest{Wasm: guest.Module{Good: "else"}.Build()})
+	other, err := s.call(t.Context(), &modulev1.UploadModuleRequest{Wasm: guest.Module{Good: "else"}.Build()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		name    string
-		request *modulev1.VerifyRequest
+		request *modulev1.VerifyModuleRequest
 		code    connect.Code
 	}{
-		{"no digest", &modulev1.VerifyRequest{EntityType: "shop"}, connect.CodeInvalidArgument},
-		{"unknown module", &modulev1.VerifyRequest{EntityType: "shop", Digest: strings.Repeat("ab", 32)}, connect.CodeNotFound},
-		{"unknown type", &modulev1.VerifyRequest{EntityType: "nothing", Digest: digest}, connect.CodeNotFound},
-		{"module of other types", &modulev1.VerifyRequest{EntityType: "shop", Digest: other.(*modulev1.UploadResponse).GetDigest()}, connect.CodeInvalidArgument},
-		{"no entities", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, Scope: &modulev1.VerifyRequest_Sample{}}, connect.CodeInvalidArgument},
-		{"more than fit", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, Scope: &modulev1.VerifyRequest_Sample{Sample: 1 << 31}}, connect.CodeInvalidArgument},
-		{"another revision", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, Revision: 1 << 40}, connect.CodeFailedPrecondition},
-		{"no such shard", &modulev1.VerifyRequest{EntityType: "shop", Digest: digest, ShardId: 4000}, connect.CodeInvalidArgument},
+		{"no digest", &modulev1.VerifyModuleRequest{EntityType: "shop"}, connect.CodeInvalidArgument},
+		{"unknown module", &modulev1.VerifyModuleRequest{EntityType: "shop", Digest: strings.Repeat("ab", 32)}, connect.CodeNotFound},
+		{"unknown type", &modulev1.VerifyModuleRequest{EntityType: "nothing", Digest: digest}, connect.CodeNotFound},
+		{"module of other types", &modulev1.VerifyModuleRequest{EntityType: "shop", Digest: other.(*modulev1.UploadModuleResponse).GetDigest()}, connect.CodeInvalidArgument},
+		{"no entities", &modulev1.VerifyModuleRequest{EntityType: "shop", Digest: digest, Scope: &modulev1.VerifyModuleRequest_Sample{}}, connect.CodeInvalidArgument},
+		{"more than fit", &modulev1.VerifyModuleRequest{EntityType: "shop", Digest: digest, Scope: &modulev1.VerifyModuleRequest_Sample{Sample: 1 << 31}}, connect.CodeInvalidArgument},
+		{"another revision", &modulev1.VerifyModuleRequest{EntityType: "shop", Digest: digest, Revision: 1 << 40}, connect.CodeFailedPrecondition},
+		{"no such shard", &modulev1.VerifyModuleRequest{EntityType: "shop", Digest: digest, ShardId: 4000}, connect.CodeInvalidArgument},
 	} {
-		stream, err := s.modules().Verify(t.Context(), connect.NewRequest(c.request))
+		stream, err := s.modules().VerifyModule(t.Context(), connect.NewRequest(c.request))
 		if err == nil {
 			for stream.Receive() {
 			}

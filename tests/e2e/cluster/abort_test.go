@@ -73,7 +73,7 @@ func TestRuleAbortContinuesOnNewLeader(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		cluster.AwaitSpread()
 		persist(t, func() error {
-			_, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "versioned", Digest: newer.Digest, Rollout: &modulev1.RolloutPlan{Share: share, Rules: "faults>0"}})
+			_, err := client.ActivateModule(ctx, c, &modulev1.ActivateModuleRequest{EntityType: "versioned", Digest: newer.Digest, Rollout: &modulev1.RolloutPlan{Share: share, Rules: "faults>0"}})
 			return err
 		})
 		write()

@@ -31,7 +31,7 @@ func (w *world) askAll(place int) (codes []connect.Code, slowest time.Duration) 
 			ctx, cancel := context.WithTimeout(w.t.Context(), answerTime)
 			defer cancel()
 			began := time.Now()
-			_, err := c.Query(ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: fmt.Sprintf("cut-%d", i), Query: "total"}))
+			_, err := c.QueryEntity(ctx, connect.NewRequest(&entityv1.QueryEntityRequest{EntityType: "counter", EntityId: fmt.Sprintf("cut-%d", i), Query: "total"}))
 			took := time.Since(began)
 			code := connect.Code(0)
 			if err != nil {

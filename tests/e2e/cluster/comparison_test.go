@@ -91,7 +91,7 @@ func TestComparisonSurvivesLeaderChange(t *testing.T) {
 			ended := make(chan error, 1)
 			answered := false
 			go func() {
-				res, err := client.ActivateModule(t.Context(), asked, &modulev1.ActivateRequest{EntityType: "ledger", Digest: digest})
+				res, err := client.ActivateModule(t.Context(), asked, &modulev1.ActivateModuleRequest{EntityType: "ledger", Digest: digest})
 				if answered = err == nil; res.GetState() == modulev1.Rollout_STATE_VERIFYING {
 					_, err = client.AwaitActivation(t.Context(), asked, "ledger", digest)
 				}

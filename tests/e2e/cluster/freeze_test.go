@@ -67,8 +67,8 @@ func (r *readers) run(c entityv1connect.EntityServiceClient, turn int) {
 
 func (r *readers) ask(c entityv1connect.EntityServiceClient, e history.Entity) {
 	a := history.Attempt{Entity: e, Query: true, Name: workload.Query(e.Type), Start: r.w.h.Now()}
-	res, err := c.Query(r.ctx, connect.NewRequest(&entityv1.QueryRequest{
-		EntityType: e.Type, EntityId: e.ID, Query: a.Name, Payload: &entityv1.QueryRequest_Data{},
+	res, err := c.QueryEntity(r.ctx, connect.NewRequest(&entityv1.QueryEntityRequest{
+		EntityType: e.Type, EntityId: e.ID, Query: a.Name, Payload: &entityv1.QueryEntityRequest_Data{},
 	}))
 	a.End = r.w.h.Now()
 	if err != nil {

@@ -25,8 +25,8 @@ func codesOf(n *testkit.Node, entity string) (codes []connect.Code) {
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	c := entityv1connect.NewEntityServiceClient(http.DefaultClient, n.API())
-	_, query := c.Query(ctx, connect.NewRequest(&entityv1.QueryRequest{EntityType: "counter", EntityId: entity, Query: "total"}))
-	_, command := c.Send(ctx, connect.NewRequest(&entityv1.SendRequest{EntityType: "counter", EntityId: entity, Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}}))
+	_, query := c.QueryEntity(ctx, connect.NewRequest(&entityv1.QueryEntityRequest{EntityType: "counter", EntityId: entity, Query: "total"}))
+	_, command := c.SendCommand(ctx, connect.NewRequest(&entityv1.SendCommandRequest{EntityType: "counter", EntityId: entity, Command: "add", Payload: &entityv1.SendCommandRequest_Data{Data: []byte(`{"amount":1}`)}}))
 	for _, err := range []error{query, command} {
 		if err == nil {
 			codes = append(codes, 0)

@@ -46,7 +46,7 @@ func TestRolloutStepsContinueOnNewLeader(t *testing.T) {
 	write()
 	plan := &modulev1.RolloutPlan{Share: 1000, Steps: []uint32{2000, 4000, 6000, 8000, 10_000}, Pause: durationpb.New(stepPause)}
 	persist(t, func() error {
-		_, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "versioned", Digest: digests[1], Rollout: plan})
+		_, err := client.ActivateModule(ctx, c, &modulev1.ActivateModuleRequest{EntityType: "versioned", Digest: digests[1], Rollout: plan})
 		return err
 	})
 	for _, share := range []uint32{2000, 6000} {

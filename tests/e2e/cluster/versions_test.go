@@ -137,7 +137,7 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 		case made%changesPerKill == changesPerKill/2 && made%3 != 2:
 			// The node that takes the steps may have been killed, so this is retried.
 			persist(t, func() error {
-				_, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "versioned", Digest: digests[next], Rollout: &modulev1.RolloutPlan{
+				_, err := client.ActivateModule(ctx, c, &modulev1.ActivateModuleRequest{EntityType: "versioned", Digest: digests[next], Rollout: &modulev1.RolloutPlan{
 					Share: 2000, Steps: []uint32{6000, 10_000}, Pause: durationpb.New(stepPause), Rules: "faults>0,rejections>+20%",
 				}})
 				return err
@@ -147,7 +147,7 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 		case made > 0 && made%4 < 2 && made%3 != 2:
 			for _, share := range []uint32{3000, 6000} {
 				persist(t, func() error {
-					_, err := client.ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: "versioned", Digest: digests[next], Rollout: &modulev1.RolloutPlan{Share: share}})
+					_, err := client.ActivateModule(ctx, c, &modulev1.ActivateModuleRequest{EntityType: "versioned", Digest: digests[next], Rollout: &modulev1.RolloutPlan{Share: share}})
 					return err
 				})
 				answered()
@@ -163,10 +163,10 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 				return err
 			})
 		case made%3 == 2:
-			var res *modulev1.RollbackResponse
+			var res *modulev1.RollbackModuleResponse
 			revision := servedUnder(t, c, "versioned")
 			persist(t, func() (err error) {
-				res, err = client.RollbackModule(ctx, c, &modulev1.RollbackRequest{EntityType: "versioned", Revision: revision})
+				res, err = client.RollbackModule(ctx, c, &modulev1.RollbackModuleRequest{EntityType: "versioned", Revision: revision})
 				return err
 			})
 			want := back[len(back)-1]

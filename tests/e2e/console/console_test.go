@@ -284,7 +284,7 @@ func TestRolloutIsPromoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	part := &modulev1.RolloutPlan{Share: 500, Steps: []uint32{2500, 10_000}, Pause: durationpb.New(time.Hour)}
-	if _, err := client.ActivateModule(t.Context(), cl, &modulev1.ActivateRequest{EntityType: "good", Digest: newer.Digest, Rollout: part}); err != nil {
+	if _, err := client.ActivateModule(t.Context(), cl, &modulev1.ActivateModuleRequest{EntityType: "good", Digest: newer.Digest, Rollout: part}); err != nil {
 		t.Fatal(err)
 	}
 	p := open(t, tab)
@@ -310,7 +310,7 @@ func TestRolloutIsPromoted(t *testing.T) {
 		t.Errorf("the rollout: %v", err)
 	}
 	part.Steps, part.Pause = nil, nil
-	if _, err := client.ActivateModule(t.Context(), cl, &modulev1.ActivateRequest{EntityType: "good", Digest: older.Digest, Rollout: part}); err != nil {
+	if _, err := client.ActivateModule(t.Context(), cl, &modulev1.ActivateModuleRequest{EntityType: "good", Digest: older.Digest, Rollout: part}); err != nil {
 		t.Fatal(err)
 	}
 	p.await("the next one is shown", `document.querySelector("[data-rollout=STATE_RUNNING]")`)
@@ -423,7 +423,7 @@ func TestButtonsFollowPermissions(t *testing.T) {
 	p.run("eve's link", chromedp.Navigate(node+"/console/#token="+token["eve"]), chromedp.Reload())
 	p.await("the button is disabled, and says why", `(() => { const b = `+drain+`; return b && b.disabled && b.title.includes("admin"); })()`)
 	p.run("sign out, and the link of the admin", chromedp.Evaluate[chromedp.Void](`sessionStorage.clear()`), chromedp.Navigate(node+"/console/#token="+token["boss"]), chromedp.Reload())
-	asked := `fetch("/hostd.cluster.v1.ClusterService/CanI", {method: "POST", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("hostd-token")}, body: JSON.stringify({verb: "admin"})}).then((r) => r.json()).then((m) => String(m.allowed))`
+	asked := `fetch("/hostd.cluster.v1.ClusterService/CheckAccess", {method: "POST", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("hostd-token")}, body: JSON.stringify({verb: "admin"})}).then((r) => r.json()).then((m) => String(m.allowed))`
 	p.await("the button is there", drain+` !== undefined`)
 	if may := evalAsync(p, asked); !strings.Contains(may, "true") {
 		t.Fatalf("the admin may not: %s", may)

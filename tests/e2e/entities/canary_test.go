@@ -32,7 +32,7 @@ type canaries struct {
 func newCanaries(t *testing.T, oneLists, twoLists string) *canaries {
 	c := &canaries{node: newNode(t)}
 	c.one = c.pushed(noter("1", oneLists))
-	res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadRequest{Wasm: emits(noter("2", twoLists), "new").Build()})
+	res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadModuleRequest{Wasm: emits(noter("2", twoLists), "new").Build()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func (c *canaries) of(share uint32, prefix string) (ids []string) {
 }
 
 func (c *canaries) begin(digest string, share uint32, prefix string) error {
-	_, err := client.ActivateModule(c.t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: digest, Rollout: &modulev1.RolloutPlan{Share: share, Prefix: prefix}})
+	_, err := client.ActivateModule(c.t.Context(), c.c, &modulev1.ActivateModuleRequest{EntityType: "note", Digest: digest, Rollout: &modulev1.RolloutPlan{Share: share, Prefix: prefix}})
 	return err
 }
 
@@ -124,7 +124,7 @@ func TestNewerModuleServesItsPart(t *testing.T) {
 		t.Fatalf("%d, then %d of %d", len(first), len(second), len(c.ids))
 	}
 	c.written(second, c.ids...)
-	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: c.two}); client.CodeOf(err) != connect.CodeFailedPrecondition {
+	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateModuleRequest{EntityType: "note", Digest: c.two}); client.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("activated meanwhile: %v", err)
 	}
 	if _, err := c.rollback(false); client.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "hostd module rollout note --abort") {
@@ -257,7 +257,7 @@ func TestBackupKeepsServingModules(t *testing.T) {
 	}
 	before := export()
 	plan := &modulev1.RolloutPlan{Share: 3000, Steps: []uint32{6000}, Pause: durationpb.New(time.Hour)}
-	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: c.two, Rollout: plan}); err != nil {
+	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateModuleRequest{EntityType: "note", Digest: c.two, Rollout: plan}); err != nil {
 		t.Fatal(err)
 	}
 	part := c.of(3000, "")
@@ -329,7 +329,7 @@ func TestRolloutOfDifferentKindIsRejected(t *testing.T) {
 	c := newCanaries(t, "", "")
 	for _, kind := range []string{"durable-state", "transient"} {
 		m := kept("note", kind, "bytes", "x"+kind)
-		res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadRequest{Wasm: m.Build()})
+		res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadModuleRequest{Wasm: m.Build()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +349,7 @@ func TestOldestWritesOfPartAreFound(t *testing.T) {
 	c := &canaries{node: &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", shards: 1}}
 	c.open()
 	c.one = c.pushed(noter("1", `[{"type":"happened"}]`))
-	res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadRequest{Wasm: emits(noter("2", bothEvents), "new").Build()})
+	res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadModuleRequest{Wasm: emits(noter("2", bothEvents), "new").Build()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +398,7 @@ func TestTypesOfModuleAreRolledOutTogether(t *testing.T) {
 	}
 	upload := func(wasm []byte, activate bool) string {
 		t.Helper()
-		res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadRequest{Wasm: wasm, Activate: activate})
+		res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadModuleRequest{Wasm: wasm, Activate: activate})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -434,7 +434,7 @@ func TestTypesOfModuleAreRolledOutTogether(t *testing.T) {
 func TestClusterTakesRolloutSteps(t *testing.T) {
 	c := newCanaries(t, bothEvents, bothEvents)
 	plan := func(pause time.Duration, share uint32, steps ...uint32) error {
-		_, err := client.ActivateModule(c.t.Context(), c.c, &modulev1.ActivateRequest{
+		_, err := client.ActivateModule(c.t.Context(), c.c, &modulev1.ActivateModuleRequest{
 			EntityType: "note", Digest: c.two, Rollout: &modulev1.RolloutPlan{Share: share, Steps: steps, Pause: durationpb.New(pause)},
 		})
 		return err

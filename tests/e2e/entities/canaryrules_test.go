@@ -36,13 +36,13 @@ func newRules(t *testing.T, newer guest.Module, plan *modulev1.RolloutPlan) (c *
 	c = &canaries{node: &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", log: log}}
 	c.open()
 	c.one = c.pushed(noter("1", bothEvents))
-	res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadRequest{Wasm: newer.Build()})
+	res, err := client.UploadModule(t.Context(), c.c, &modulev1.UploadModuleRequest{Wasm: newer.Build()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.two = res.GetDigest()
 	plan.Prefix = "new"
-	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: c.two, Rollout: plan}); err != nil {
+	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateModuleRequest{EntityType: "note", Digest: c.two, Rollout: plan}); err != nil {
 		t.Fatal(err)
 	}
 	return c, log
@@ -112,7 +112,7 @@ func TestRolloutCompletesIfRulesHold(t *testing.T) {
 	}
 	// A plan with the same part and a different pause continues the rollout.
 	plan := &modulev1.RolloutPlan{Rules: rules, Prefix: "new", Steps: []uint32{5000, 10_000}, Pause: durationpb.New(time.Second)}
-	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: c.two, Rollout: plan}); err != nil {
+	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateModuleRequest{EntityType: "note", Digest: c.two, Rollout: plan}); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(testkit.Patience); c.serves("note") != c.two; time.Sleep(50 * time.Millisecond) {
@@ -127,7 +127,7 @@ func TestRolloutCompletesIfRulesHold(t *testing.T) {
 	if metrics := c.metrics(); strings.Contains(metrics, "hostd_rollout_commands_total{") {
 		t.Error("one module serves all, and two are counted")
 	}
-	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: c.one, Rollout: &modulev1.RolloutPlan{Share: 5, Rules: "latency>5"}}); client.CodeOf(err) != connect.CodeInvalidArgument {
+	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateModuleRequest{EntityType: "note", Digest: c.one, Rollout: &modulev1.RolloutPlan{Share: 5, Rules: "latency>5"}}); client.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("what is no rule: %v", err)
 	}
 }

@@ -33,8 +33,8 @@ func (n *node) note(id string) error {
 }
 
 // push uploads and activates a module.
-func (n *node) push(m guest.Module, force bool) (*modulev1.UploadResponse, error) {
-	return client.UploadModule(n.t.Context(), n.c, &modulev1.UploadRequest{Wasm: m.Build(), Activate: true, Force: force})
+func (n *node) push(m guest.Module, force bool) (*modulev1.UploadModuleResponse, error) {
+	return client.UploadModule(n.t.Context(), n.c, &modulev1.UploadModuleRequest{Wasm: m.Build(), Activate: true, Force: force})
 }
 
 // forcedBy returns the principal that forced the activation of the module that
@@ -94,7 +94,7 @@ func TestStoredEventTypesMustBeListed(t *testing.T) {
 	n.stop()
 	n.start()
 	for i := range many {
-		if _, err := n.api().Delete(t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "note", EntityId: fmt.Sprint("e", i)})); err != nil {
+		if _, err := n.api().DeleteEntity(t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "note", EntityId: fmt.Sprint("e", i)})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -78,7 +78,7 @@ func (n *node) api() entityv1connect.EntityServiceClient {
 
 func (n *node) remove(id, command string) uint64 {
 	n.t.Helper()
-	res, err := n.api().Delete(n.t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "alarm", EntityId: id, CommandId: command}))
+	res, err := n.api().DeleteEntity(n.t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "alarm", EntityId: id, CommandId: command}))
 	if err != nil {
 		n.t.Fatal(err)
 	}

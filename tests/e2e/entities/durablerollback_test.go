@@ -50,7 +50,7 @@ func TestRollbackOfDurableStates(t *testing.T) {
 		n.draftIs(id, want)
 	}
 	back := func(force bool) error {
-		_, err := client.RollbackModule(t.Context(), n.c, &modulev1.RollbackRequest{EntityType: "draft", Force: force})
+		_, err := client.RollbackModule(t.Context(), n.c, &modulev1.RollbackModuleRequest{EntityType: "draft", Force: force})
 		return err
 	}
 	err := back(false)

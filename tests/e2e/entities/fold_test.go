@@ -140,7 +140,7 @@ func TestStatesOfCompactedHistories(t *testing.T) {
 	}
 	// The module computes a different state from the snapshots, so it has to be
 	// forced.
-	later := &modulev1.UploadRequest{Wasm: testkit.BuildGuest(t, "tests/e2e/entities/later"), Activate: true, Force: true}
+	later := &modulev1.UploadModuleRequest{Wasm: testkit.BuildGuest(t, "tests/e2e/entities/later"), Activate: true, Force: true}
 	if _, err := client.UploadModule(t.Context(), n.c, later); err != nil {
 		t.Fatal(err)
 	}

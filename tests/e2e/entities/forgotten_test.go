@@ -76,7 +76,7 @@ func (n *node) post(i int, ago time.Duration) (code int, text string) {
 	n.t.Helper()
 	cmd := adding("alarm")(i)
 	body := `{"entityType":"alarm","entityId":"x","command":"add","json":{"amount":1},"commandId":"` + cmd.ID + `","firstAttemptAgeMs":` + strconv.FormatInt(ago.Milliseconds(), 10) + `}`
-	res, err := http.Post("http://"+n.n.Addr()+"/hostd.entity.v1.EntityService/Send", "application/json", strings.NewReader(body))
+	res, err := http.Post("http://"+n.n.Addr()+"/hostd.entity.v1.EntityService/SendCommand", "application/json", strings.NewReader(body))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (n *node) refusesActs(id, command string, ago time.Duration) {
 	n.t.Helper()
 	before, _ := n.state(id)
 	age := uint64(ago.Milliseconds())
-	_, deleted := n.api().Delete(n.t.Context(), connect.NewRequest(&entityv1.DeleteRequest{
+	_, deleted := n.api().DeleteEntity(n.t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{
 		EntityType: "alarm", EntityId: id, CommandId: command, FirstAttemptAgeMs: age,
 	}))
 	_, skipped := n.api().SkipTimer(n.t.Context(), connect.NewRequest(&entityv1.SkipTimerRequest{
@@ -108,7 +108,7 @@ func (n *node) refusesActs(id, command string, ago time.Duration) {
 	if s, _ := n.state(id); s != before {
 		n.t.Errorf("%+v is %+v after refused requests", before, s)
 	}
-	_, err := n.api().Delete(n.t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "alarm", EntityId: id, FirstAttemptAgeMs: age}))
+	_, err := n.api().DeleteEntity(n.t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "alarm", EntityId: id, FirstAttemptAgeMs: age}))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		n.t.Errorf("an age without an id: %v", err)
 	}

@@ -82,7 +82,7 @@ func TestVerifyFindsBatchDependence(t *testing.T) {
 // force activates a module even if a check has failed.
 func (n *node) force(digest string) {
 	n.t.Helper()
-	if _, err := n.modules().Activate(n.t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "order", Digest: digest, Force: true})); err != nil {
+	if _, err := n.modules().ActivateModule(n.t.Context(), connect.NewRequest(&modulev1.ActivateModuleRequest{EntityType: "order", Digest: digest, Force: true})); err != nil {
 		n.t.Fatal(err)
 	}
 }

@@ -76,7 +76,7 @@ func TestKindOfStoredEntitiesCannotChange(t *testing.T) {
 	if err := push("note", "event-sourced", "bytes", "6"); err != nil {
 		t.Errorf("the same kind: %v", err)
 	}
-	if _, err := n.api().Delete(t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "note", EntityId: "a"})); err != nil {
+	if _, err := n.api().DeleteEntity(t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "note", EntityId: "a"})); err != nil {
 		t.Fatal(err)
 	}
 	if err := push("note", "durable-state", "json", "7"); err != nil {

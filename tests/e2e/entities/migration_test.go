@@ -31,7 +31,7 @@ func TestStatesAreMigrated(t *testing.T) {
 		t.Errorf("a difference is %v", d)
 	}
 	activate := func(digest string, force bool) error {
-		_, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "draft", Digest: digest, Force: force})
+		_, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateModuleRequest{EntityType: "draft", Digest: digest, Force: force})
 		return err
 	}
 	if err := activate(later, false); err != nil {
@@ -39,7 +39,7 @@ func TestStatesAreMigrated(t *testing.T) {
 	}
 	n.draftIs("d0", `{"english":3,"french":0}`)
 	back := func() error {
-		_, err := client.RollbackModule(t.Context(), n.c, &modulev1.RollbackRequest{EntityType: "draft"})
+		_, err := client.RollbackModule(t.Context(), n.c, &modulev1.RollbackModuleRequest{EntityType: "draft"})
 		return err
 	}
 	n.command("draft", "d1", "write", `{"words":2,"french":true}`)
@@ -80,14 +80,14 @@ func TestStatesAreMigrated(t *testing.T) {
 
 // verifyDrafts verifies a module on all drafts. It returns the last report with
 // the differences of all reports.
-func (n *node) verifyDrafts(digest string) *modulev1.VerifyResponse {
+func (n *node) verifyDrafts(digest string) *modulev1.VerifyModuleResponse {
 	n.t.Helper()
-	stream, err := n.modules().Verify(n.t.Context(), connect.NewRequest(&modulev1.VerifyRequest{EntityType: "draft", Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
+	stream, err := n.modules().VerifyModule(n.t.Context(), connect.NewRequest(&modulev1.VerifyModuleRequest{EntityType: "draft", Digest: digest, Scope: &modulev1.VerifyModuleRequest_All{All: true}}))
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	var differences []*modulev1.VerifyResponse_Difference
-	var last *modulev1.VerifyResponse
+	var differences []*modulev1.VerifyModuleResponse_Difference
+	var last *modulev1.VerifyModuleResponse
 	for stream.Receive() {
 		last = stream.Msg()
 		differences = append(differences, last.GetDifferences()...)

@@ -70,7 +70,7 @@ func (n *node) checked(entityType string, more float64) (differ float64) {
 
 func (n *node) passivate(entityType, id string) {
 	n.t.Helper()
-	if _, err := n.api().Passivate(n.t.Context(), connect.NewRequest(&entityv1.PassivateRequest{EntityType: entityType, EntityId: id})); err != nil {
+	if _, err := n.api().PassivateEntity(n.t.Context(), connect.NewRequest(&entityv1.PassivateEntityRequest{EntityType: entityType, EntityId: id})); err != nil {
 		n.t.Fatal(err)
 	}
 }

@@ -49,10 +49,10 @@ func TestAlwaysOnEntitiesSurviveRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := n.api()
-	if _, err := api.Passivate(t.Context(), connect.NewRequest(&entityv1.PassivateRequest{EntityType: "keeper", EntityId: "e000001"})); err != nil {
+	if _, err := api.PassivateEntity(t.Context(), connect.NewRequest(&entityv1.PassivateEntityRequest{EntityType: "keeper", EntityId: "e000001"})); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := api.Delete(t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "keeper", EntityId: "e000002"})); err != nil {
+	if _, err := api.DeleteEntity(t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "keeper", EntityId: "e000002"})); err != nil {
 		t.Fatal(err)
 	}
 	n.stop()

@@ -203,7 +203,7 @@ func (n *node) begins(entityType string) uint64 {
 func (n *node) streams(first, last uint64) {
 	n.t.Helper()
 	for _, skip := range []bool{false, true} {
-		stream, err := n.api().Subscribe(n.t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: "trail", SkipTruncated: skip}))
+		stream, err := n.api().SubscribeEvents(n.t.Context(), connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: "trail", SkipTruncated: skip}))
 		if err != nil {
 			n.t.Fatal(err)
 		}

@@ -56,8 +56,8 @@ func (n *node) notes(ids ...string) {
 	}
 }
 
-func (n *node) rollback(force bool) (*modulev1.RollbackResponse, error) {
-	return client.RollbackModule(n.t.Context(), n.c, &modulev1.RollbackRequest{EntityType: "note", Force: force})
+func (n *node) rollback(force bool) (*modulev1.RollbackModuleResponse, error) {
+	return client.RollbackModule(n.t.Context(), n.c, &modulev1.RollbackModuleRequest{EntityType: "note", Force: force})
 }
 
 // unfit checks that a rollback changes nothing, and that its error names
@@ -144,7 +144,7 @@ func TestRollbackNeedsReadableEntities(t *testing.T) {
 	n.stop()
 	n.start()
 	n.unfit("at event 2 (new)", "e1", "e3") // the same after a restart, when the entities are read from the store
-	if _, err := n.api().Delete(t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "note", EntityId: "e1"})); err != nil {
+	if _, err := n.api().DeleteEntity(t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "note", EntityId: "e1"})); err != nil {
 		t.Fatal(err)
 	}
 	n.unfit("of 1 entities", "e3") // a deleted entity does not have to be readable
@@ -157,7 +157,7 @@ func TestRollbackNeedsReadableEntities(t *testing.T) {
 	if _, err := n.push(emits(noter("2", both), "new"), false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.api().Delete(t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "note", EntityId: "e3"})); err != nil {
+	if _, err := n.api().DeleteEntity(t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "note", EntityId: "e3"})); err != nil {
 		t.Fatal(err)
 	}
 	n.pushed(noter("3", both))
@@ -209,15 +209,15 @@ func TestTypesOfModuleAreRolledBackTogether(t *testing.T) {
 	}
 	n.notes("e2")
 	for _, entityType := range []string{"other", "note"} {
-		_, err := client.RollbackModule(t.Context(), n.c, &modulev1.RollbackRequest{EntityType: entityType})
+		_, err := client.RollbackModule(t.Context(), n.c, &modulev1.RollbackModuleRequest{EntityType: entityType})
 		if reason(err) != "VERIFY_FAILED" || !strings.Contains(fmt.Sprint(err), "e2 at event 1 (new)") || n.serves("other") != later || n.serves("note") != later {
 			t.Errorf("%s goes back although a note must not: %v", entityType, err)
 		}
 	}
-	if _, err := n.api().Delete(t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "note", EntityId: "e2"})); err != nil {
+	if _, err := n.api().DeleteEntity(t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "note", EntityId: "e2"})); err != nil {
 		t.Fatal(err)
 	}
-	res, err := client.RollbackModule(t.Context(), n.c, &modulev1.RollbackRequest{EntityType: "other"})
+	res, err := client.RollbackModule(t.Context(), n.c, &modulev1.RollbackModuleRequest{EntityType: "other"})
 	if err != nil || !slices.Equal(res.GetEntityTypes(), []string{"note", "other"}) || n.serves("other") != one || n.serves("note") != one {
 		t.Fatalf("back: %v, %v", res, err)
 	}

@@ -37,7 +37,7 @@ func TestSnapshotsOfPreviousModuleNeedVerification(t *testing.T) {
 		}
 	}
 	// Write until each entity has a snapshot and an event after it.
-	var found *modulev1.VerifyResponse
+	var found *modulev1.VerifyModuleResponse
 	for deadline := time.Now().Add(testkit.Patience); found.GetDifferingEntities() < entities; {
 		if time.Now().After(deadline) {
 			t.Fatalf("a module that makes something else of snapshots: %v", found)

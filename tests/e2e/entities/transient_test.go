@@ -78,7 +78,7 @@ func TestSingletonIsResidentBeforeFirstRequest(t *testing.T) {
 		t.Error(err)
 	}
 	api := n.api()
-	_, err := api.Send(t.Context(), connect.NewRequest(&entityv1.SendRequest{EntityType: "chief", EntityId: "deputy", Command: "add"}))
+	_, err := api.SendCommand(t.Context(), connect.NewRequest(&entityv1.SendCommandRequest{EntityType: "chief", EntityId: "deputy", Command: "add"}))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("another one: %v", err)
 	}

@@ -64,7 +64,7 @@ func (l *ledgers) upload(name string) (digest string) {
 }
 
 func (l *ledgers) activate(digest string, force, accept bool) error {
-	res, err := client.ActivateModule(l.t.Context(), l.c, &modulev1.ActivateRequest{EntityType: "ledger", Digest: digest, Force: force, AcceptDifferences: accept})
+	res, err := client.ActivateModule(l.t.Context(), l.c, &modulev1.ActivateModuleRequest{EntityType: "ledger", Digest: digest, Force: force, AcceptDifferences: accept})
 	if err == nil && res.GetState() == modulev1.Rollout_STATE_VERIFYING {
 		_, err = client.AwaitActivation(l.t.Context(), l.c, "ledger", digest)
 	}
@@ -72,7 +72,7 @@ func (l *ledgers) activate(digest string, force, accept bool) error {
 }
 
 func (l *ledgers) back(force bool) error {
-	_, err := client.RollbackModule(l.t.Context(), l.c, &modulev1.RollbackRequest{EntityType: "ledger", Force: force})
+	_, err := client.RollbackModule(l.t.Context(), l.c, &modulev1.RollbackModuleRequest{EntityType: "ledger", Force: force})
 	return err
 }
 
@@ -198,7 +198,7 @@ func TestRolloutsKeepStatesOfTruncatedHistories(t *testing.T) {
 	l := newLedgers(t)
 	renamed, fixed := l.upload("renamed"), l.upload("fixed")
 	begin := func(digest string, accept bool) error {
-		_, err := client.ActivateModule(t.Context(), l.c, &modulev1.ActivateRequest{
+		_, err := client.ActivateModule(t.Context(), l.c, &modulev1.ActivateModuleRequest{
 			EntityType: "ledger", Digest: digest, AcceptDifferences: accept, Rollout: &modulev1.RolloutPlan{Prefix: "l"},
 		})
 		return err

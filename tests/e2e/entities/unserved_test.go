@@ -35,18 +35,18 @@ func TestActivationWarnsAboutUnservedTimers(t *testing.T) {
 	}
 	back := func() {
 		t.Helper()
-		res, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "alarm", Digest: first.Digest})
+		res, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateModuleRequest{EntityType: "alarm", Digest: first.Digest})
 		if err != nil || strings.Contains(fmt.Sprint(res.GetWarnings()), "timers") {
 			t.Fatalf("a module with the command: %v, %v", res, err)
 		}
 	}
-	pushed, err := client.UploadModule(t.Context(), n.c, &modulev1.UploadRequest{Wasm: wasm, Activate: true})
+	pushed, err := client.UploadModule(t.Context(), n.c, &modulev1.UploadModuleRequest{Wasm: wasm, Activate: true})
 	named("push", pushed.GetWarnings(), err)
 	back()
-	activated, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "alarm", Digest: pushed.GetDigest()})
+	activated, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateModuleRequest{EntityType: "alarm", Digest: pushed.GetDigest()})
 	named("activate", activated.GetWarnings(), err)
 	back()
-	begun, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "alarm", Digest: pushed.GetDigest(), Rollout: &modulev1.RolloutPlan{Share: 1000}})
+	begun, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateModuleRequest{EntityType: "alarm", Digest: pushed.GetDigest(), Rollout: &modulev1.RolloutPlan{Share: 1000}})
 	named("a rollout", begun.GetWarnings(), err)
 	if n.timers("a0") != 1 {
 		t.Error("a timer was used up")

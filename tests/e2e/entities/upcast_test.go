@@ -42,20 +42,20 @@ func (n *node) place(id, item string) (state string) {
 
 // verify verifies a module on all orders. It returns the last report with the
 // differences of all reports.
-func (n *node) verify(digest string) *modulev1.VerifyResponse {
+func (n *node) verify(digest string) *modulev1.VerifyModuleResponse {
 	n.t.Helper()
-	return n.verifyTo(digest, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_All{All: true}})
+	return n.verifyTo(digest, &modulev1.VerifyModuleRequest{Scope: &modulev1.VerifyModuleRequest_All{All: true}})
 }
 
-func (n *node) verifyTo(digest string, r *modulev1.VerifyRequest) *modulev1.VerifyResponse {
+func (n *node) verifyTo(digest string, r *modulev1.VerifyModuleRequest) *modulev1.VerifyModuleResponse {
 	n.t.Helper()
 	r.EntityType, r.Digest = "order", digest
-	stream, err := n.modules().Verify(n.t.Context(), connect.NewRequest(r))
+	stream, err := n.modules().VerifyModule(n.t.Context(), connect.NewRequest(r))
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	var differences []*modulev1.VerifyResponse_Difference
-	var last *modulev1.VerifyResponse
+	var differences []*modulev1.VerifyModuleResponse_Difference
+	var last *modulev1.VerifyModuleResponse
 	for stream.Receive() {
 		last = stream.Msg()
 		differences = append(differences, last.GetDifferences()...)
@@ -68,7 +68,7 @@ func (n *node) verifyTo(digest string, r *modulev1.VerifyRequest) *modulev1.Veri
 }
 
 func (n *node) activate(digest string) error {
-	_, err := client.ActivateModule(n.t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "order", Digest: digest})
+	_, err := client.ActivateModule(n.t.Context(), n.c, &modulev1.ActivateModuleRequest{EntityType: "order", Digest: digest})
 	return err
 }
 
@@ -148,11 +148,11 @@ func TestRequiredVerificationBlocksActivation(t *testing.T) {
 	}
 	require("all")
 	refused(now, "VERIFY_REQUIRED")
-	if m := n.verifyTo(now, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_Sample{Sample: 2}}); !m.GetStored() || m.GetEntities() != 2 {
+	if m := n.verifyTo(now, &modulev1.VerifyModuleRequest{Scope: &modulev1.VerifyModuleRequest_Sample{Sample: 2}}); !m.GetStored() || m.GetEntities() != 2 {
 		t.Fatalf("a sample: %v", m)
 	}
 	refused(now, "VERIFY_REQUIRED")
-	if m := n.verifyTo(now, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_All{All: true}, ShardId: 1}); m.GetStored() || m.GetNotStoredReason() != "" {
+	if m := n.verifyTo(now, &modulev1.VerifyModuleRequest{Scope: &modulev1.VerifyModuleRequest_All{All: true}, ShardId: 1}); m.GetStored() || m.GetNotStoredReason() != "" {
 		t.Fatalf("one shard: %v", m)
 	}
 	refused(now, "VERIFY_REQUIRED")
@@ -183,11 +183,11 @@ func TestRequiredVerificationBlocksActivation(t *testing.T) {
 	if m := n.verify(swapped); !m.GetStored() || m.GetDifferingEntities() != 3 {
 		t.Fatalf("against the module that serves now: %v", m)
 	}
-	res, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "order", Digest: swapped, AcceptDifferences: true})
+	res, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateModuleRequest{EntityType: "order", Digest: swapped, AcceptDifferences: true})
 	if err != nil || len(res.GetWarnings()) != 0 {
 		t.Errorf("differences that are meant: %v, %v", res, err)
 	}
-	res, err = client.ActivateModule(t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "order", Digest: before, Force: true})
+	res, err = client.ActivateModule(t.Context(), n.c, &modulev1.ActivateModuleRequest{EntityType: "order", Digest: before, Force: true})
 	if err != nil || len(res.GetWarnings()) != 1 || !strings.Contains(res.GetWarnings()[0], "was not verified") {
 		t.Errorf("forced: %v, %v", res, err)
 	}

@@ -35,7 +35,7 @@ func TestForeignWebPageCannotWrite(t *testing.T) {
 		res.Body.Close()
 		return res.StatusCode
 	}
-	for _, path := range []string{entityPath + "Send", "/hostd.module.v1.ModuleService/Upload", "/hostd.cluster.v1.ClusterService/PutSetting", peerPath + "Probe", "/hostd.hop/hostd.entity.v1.EntityService/Send"} {
+	for _, path := range []string{entityPath + "SendCommand", "/hostd.module.v1.ModuleService/UploadModule", "/hostd.cluster.v1.ClusterService/PutSetting", peerPath + "Probe", "/hostd.hop/hostd.entity.v1.EntityService/SendCommand"} {
 		for _, c := range [][2]string{{"evil.example", "http://evil.example"}, {"evil.example:7070", ""}, {"", "http://evil.example"}} {
 			if status := send(path, c[0], c[1]); status != http.StatusForbidden {
 				t.Errorf("%s by %q from %q: %d", path, c[0], c[1], status)
@@ -46,13 +46,13 @@ func TestForeignWebPageCannotWrite(t *testing.T) {
 		t.Errorf("a page's command took effect: %+v, %v", r, err)
 	}
 	for _, host := range []string{"lb.example", "localhost", "[::1]:80", ""} {
-		if status := send(entityPath+"Send", host, ""); status != http.StatusOK {
+		if status := send(entityPath+"SendCommand", host, ""); status != http.StatusOK {
 			t.Errorf("by %q: %d", host, status)
 		}
 	}
 	beside.adds()
 	at = node.PeerAPI()
-	for _, path := range []string{peerPath + "Probe", "/hostd.hop/hostd.entity.v1.EntityService/Send"} {
+	for _, path := range []string{peerPath + "Probe", "/hostd.hop/hostd.entity.v1.EntityService/SendCommand"} {
 		if status := send(path, "evil.example", "http://evil.example"); status != http.StatusForbidden {
 			t.Errorf("%s where other nodes are served: %d", path, status)
 		}

@@ -47,7 +47,7 @@ func front(t testing.TB, n *testkit.Node, passHost bool) *httptest.Server {
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case entityPath + "Subscribe":
+		case entityPath + "SubscribeEvents":
 			// net/http discards the rest of a request body when the response
 			// begins, and the transport would then close the connection to the
 			// node.
@@ -58,7 +58,7 @@ func front(t testing.TB, n *testkit.Node, passHost bool) *httptest.Server {
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			proxy.ServeHTTP(w, r)
-		case entityPath + "Send", "/livez", "/readyz":
+		case entityPath + "SendCommand", "/livez", "/readyz":
 			proxy.ServeHTTP(w, r)
 		default:
 			http.Error(w, "the proxy does not let this through", http.StatusForbidden)
@@ -109,7 +109,7 @@ func TestProxyInFront(t *testing.T) {
 						case <-stop:
 							return
 						default:
-							ask("lb.example", entityPath+"Send", "application/json", strings.Repeat(smuggled, 2<<20/len(smuggled)))
+							ask("lb.example", entityPath+"SendCommand", "application/json", strings.Repeat(smuggled, 2<<20/len(smuggled)))
 						}
 					}
 				})
@@ -117,7 +117,7 @@ func TestProxyInFront(t *testing.T) {
 			for caller := range callers {
 				all.Go(func() {
 					for n := range each {
-						status, text := ask("lb.example", entityPath+"Send", "application/json", fmt.Sprintf(`{"entityType":"counter","entityId":"caller-%d","command":"add","json":{"amount":%d}}`, caller, caller+1))
+						status, text := ask("lb.example", entityPath+"SendCommand", "application/json", fmt.Sprintf(`{"entityType":"counter","entityId":"caller-%d","command":"add","json":{"amount":%d}}`, caller, caller+1))
 						var answer struct {
 							Sequence string
 							JSON     struct{ Total int }
@@ -132,12 +132,12 @@ func TestProxyInFront(t *testing.T) {
 			all.Wait()
 			close(stop)
 			bad.Wait()
-			for _, path := range []string{"/hostd.module.v1.ModuleService/List", peerPath + "Probe", "/hostd.hop" + entityPath + "Send"} {
+			for _, path := range []string{"/hostd.module.v1.ModuleService/ListModules", peerPath + "Probe", "/hostd.hop" + entityPath + "SendCommand"} {
 				if status, text := ask("lb.example", path, "application/json", "{}"); status != http.StatusForbidden {
 					t.Errorf("%s: %d %s", path, status, text)
 				}
 			}
-			status, text := ask("unknown.example", entityPath+"Send", "application/json", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1}}`)
+			status, text := ask("unknown.example", entityPath+"SendCommand", "application/json", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1}}`)
 			if want := map[bool]int{true: http.StatusForbidden, false: http.StatusOK}[passHost]; status != want {
 				t.Errorf("by another name: %d %s", status, text)
 			}
@@ -150,7 +150,7 @@ func TestProxyInFront(t *testing.T) {
 			entities := entityv1connect.NewEntityServiceClient(&http.Client{Transport: named{proxy.Client().Transport, "lb.example"}}, proxy.URL, connect.WithProtoJSON())
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
-			stream, err := entities.Subscribe(ctx, connect.NewRequest(&entityv1.SubscribeRequest{EntityType: "counter"}))
+			stream, err := entities.SubscribeEvents(ctx, connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: "counter"}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -57,12 +57,12 @@ func TestHostileRequests(t *testing.T) {
 		{name: "a body of 2 MiB", body: strings.Repeat(" ", 2<<20), want: 400, unread: true},
 		{name: "headers of 64 KB", body: id("a"), header: [2]string{"X-Long", strings.Repeat("x", 64<<10)}, want: 431},
 		{name: "a timeout of 14 digits", body: id("a"), header: [2]string{"Connect-Timeout-Ms", strings.Repeat("9", 14)}, want: 400},
-		{name: "another path to the same", path: "/hostd.hop/.." + entityPath + "Send", body: id("a"), want: 404},
-		{name: "an empty part of a path", path: "/" + entityPath + "Send", body: id("a"), want: 501},
+		{name: "another path to the same", path: "/hostd.hop/.." + entityPath + "SendCommand", body: id("a"), want: 404},
+		{name: "an empty part of a path", path: "/" + entityPath + "SendCommand", body: id("a"), want: 501},
 	} {
 		path := c.path
 		if path == "" {
-			path = entityPath + "Send"
+			path = entityPath + "SendCommand"
 		}
 		r, err := http.NewRequest(http.MethodPost, node.API()+path, strings.NewReader(c.body))
 		if err != nil {

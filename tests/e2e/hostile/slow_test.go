@@ -109,7 +109,7 @@ func open(c net.Conn) *http2.Framer {
 func head() []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
-	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "127.0.0.1"}, {":path", entityPath + "Send"}, {"content-type", "application/json"}} {
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "127.0.0.1"}, {":path", entityPath + "SendCommand"}, {"content-type", "application/json"}} {
 		e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
 	}
 	return b.Bytes()

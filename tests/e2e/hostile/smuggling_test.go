@@ -30,16 +30,16 @@ func TestRequestsAreNotSmuggled(t *testing.T) {
 
 	const unary, stream = "application/json", "application/connect+json"
 	for _, c := range []struct{ name, path, headers, kind string }{
-		{"unknown encoding", entityPath + "Send", "Content-Encoding: gzip\r\n", unary},
-		{"bad timeout", entityPath + "Send", "Connect-Timeout-Ms: never\r\n", unary},
-		{"over the limit", entityPath + "Send", "", unary},
-		{"a stream that HTTP/1.1 cannot have", entityPath + "SendStream", "", stream},
-		{"gRPC of an unknown encoding", entityPath + "Send", "Grpc-Encoding: br\r\n", "application/grpc-web"},
-		{"an upload", "/hostd.module.v1.ModuleService/Upload", "Content-Encoding: gzip\r\n", unary},
-		{"an upload in pieces", "/hostd.module.v1.ModuleService/UploadStream", "Connect-Content-Encoding: br\r\n", stream},
+		{"unknown encoding", entityPath + "SendCommand", "Content-Encoding: gzip\r\n", unary},
+		{"bad timeout", entityPath + "SendCommand", "Connect-Timeout-Ms: never\r\n", unary},
+		{"over the limit", entityPath + "SendCommand", "", unary},
+		{"a stream that HTTP/1.1 cannot have", entityPath + "SendCommandStream", "", stream},
+		{"gRPC of an unknown encoding", entityPath + "SendCommand", "Grpc-Encoding: br\r\n", "application/grpc-web"},
+		{"an upload", "/hostd.module.v1.ModuleService/UploadModule", "Content-Encoding: gzip\r\n", unary},
+		{"an upload in pieces", "/hostd.module.v1.ModuleService/UploadModuleStream", "Connect-Content-Encoding: br\r\n", stream},
 		{"a call between nodes", "/hostd.peer.v1.PeerService/Probe", "Content-Encoding: gzip\r\n", unary},
-		{"a hop", "/hostd.hop/hostd.entity.v1.EntityService/Send", "Content-Encoding: gzip\r\n", unary},
-		{"a wrong kind of body", entityPath + "Send", "", "text/plain"},
+		{"a hop", "/hostd.hop/hostd.entity.v1.EntityService/SendCommand", "Content-Encoding: gzip\r\n", unary},
+		{"a wrong kind of body", entityPath + "SendCommand", "", "text/plain"},
 		{"no such path", "/nothing", "", unary},
 	} {
 		for _, framing := range []string{"length", "chunks"} {

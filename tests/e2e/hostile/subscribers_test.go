@@ -42,7 +42,7 @@ func addsFrom(t testing.TB, n *testkit.Node, ip, id string) error {
 	transport := transportFrom(t, ip)
 	defer transport.CloseIdleConnections()
 	c := &http.Client{Transport: transport, Timeout: testkit.Patience}
-	res, err := c.Post(n.API()+entityPath+"Send", "application/json",
+	res, err := c.Post(n.API()+entityPath+"SendCommand", "application/json",
 		strings.NewReader(fmt.Sprintf(`{"entityType":"counter","entityId":%q,"command":"add","json":{"amount":1}}`, id)))
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func TestDamagedCursorIsRejected(t *testing.T) {
 		"random": base64.RawURLEncoding.EncodeToString(random), "no text of this kind": "../../etc/passwd%00", "10,000 letters": strings.Repeat("A", 10_000),
 		"10,000 random bytes": base64.RawURLEncoding.EncodeToString(bytes.Repeat(random, 250)), "100,000 letters": strings.Repeat("A", 100_000),
 	} {
-		stream, err := entities.Subscribe(t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: "counter", Cursor: cursor}))
+		stream, err := entities.SubscribeEvents(t.Context(), connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: "counter", Cursor: cursor}))
 		if err == nil {
 			if stream.Receive() {
 				t.Errorf("%s: %v", name, stream.Msg())
@@ -131,8 +131,8 @@ func TestUnreadSubscriptionsAreBounded(t *testing.T) {
 	}
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
-	subscribe := func(ctx context.Context, from entityv1connect.EntityServiceClient) (*connect.ServerStreamForClient[entityv1.SubscribeResponse], error) {
-		return from.Subscribe(ctx, connect.NewRequest(&entityv1.SubscribeRequest{EntityType: "counter", Follow: true}))
+	subscribe := func(ctx context.Context, from entityv1connect.EntityServiceClient) (*connect.ServerStreamForClient[entityv1.SubscribeEventsResponse], error) {
+		return from.SubscribeEvents(ctx, connect.NewRequest(&entityv1.SubscribeEventsRequest{EntityType: "counter", Follow: true}))
 	}
 	var crowd entityv1connect.EntityServiceClient
 	taken, refused := 0, 0

@@ -42,7 +42,7 @@ func TestEndlessUploadsDoNotBlockOthers(t *testing.T) {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			for ctx.Err() == nil {
-				_, err := from.Upload(ctx, connect.NewRequest(&modulev1.UploadRequest{Wasm: module(900)}))
+				_, err := from.UploadModule(ctx, connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: module(900)}))
 				switch {
 				case err == nil:
 					uploads.Add(1)
@@ -59,7 +59,7 @@ func TestEndlessUploadsDoNotBlockOthers(t *testing.T) {
 	honest := modules("127.0.0.2")
 	for i := range 5 {
 		before := uploads.Load()
-		if _, err := honest.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: module(1)})); err != nil {
+		if _, err := honest.UploadModule(t.Context(), connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: module(1)})); err != nil {
 			t.Errorf("the neighbour's upload %d: %v", i, err)
 		}
 		// One upload of each address may have been in progress, and the answers to

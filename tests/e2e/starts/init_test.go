@@ -62,7 +62,7 @@ func TestConcurrentInitBootstrapsOnce(t *testing.T) {
 	testkit.Long(t, "long")
 	for range 3 {
 		c := unfounded(t, 0, 1, 2)
-		said, errs := make([]*clusterv1.InitializeResponse, 3), make([]error, 3)
+		said, errs := make([]*clusterv1.InitializeClusterResponse, 3), make([]error, 3)
 		var asked sync.WaitGroup
 		for i, n := range c.Nodes() {
 			cl := n.Client(client.Options{Timeout: testkit.Patience})

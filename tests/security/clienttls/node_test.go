@@ -86,7 +86,7 @@ func TestRequiredTLSRejectsPlainRequests(t *testing.T) {
 	if err := call(t, n.Address(), nil); client.CodeOf(err) != connect.CodePermissionDenied || !contains(err, "https://") {
 		t.Errorf("without TLS: %v", err)
 	}
-	for path, want := range map[string]int{"/metrics": 403, "/": 403, "/grpc.health.v1.Health/Check": 403, "/hostd.entity.v1.EntityService/Query?connect=v1&encoding=json&message=%7B%7D": 403, "/livez": 200, "/readyz": 200} {
+	for path, want := range map[string]int{"/metrics": 403, "/": 403, "/grpc.health.v1.Health/Check": 403, "/hostd.entity.v1.EntityService/QueryEntity?connect=v1&encoding=json&message=%7B%7D": 403, "/livez": 200, "/readyz": 200} {
 		if status, body, err := get(plain+path, nil); err != nil || status != want {
 			t.Errorf("%s without TLS: %d %q, %v, wanted %d", path, status, body, err, want)
 		}

@@ -63,7 +63,7 @@ func TestUnneededModulesAreRemovedLater(t *testing.T) {
 				return err
 			}
 			for line := range strings.Lines(string(text)) {
-				if strings.Contains(line, `"kind":"node"`) && strings.Contains(line, "digest="+unused) && strings.Contains(line, "/Remove") {
+				if strings.Contains(line, `"kind":"node"`) && strings.Contains(line, "digest="+unused) && strings.Contains(line, "/DeleteModule") {
 					return nil
 				}
 			}

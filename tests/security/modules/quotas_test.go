@@ -31,7 +31,7 @@ func TestModuleQuotasAreSettings(t *testing.T) {
 	shows(`unused modules +720h0m0s +module-retention`)
 	push := func(entityType string, want connect.Code) {
 		t.Helper()
-		_, err := client.UploadModule(ctx, c, &modulev1.UploadRequest{Wasm: guest.Module{Good: entityType}.Build()})
+		_, err := client.UploadModule(ctx, c, &modulev1.UploadModuleRequest{Wasm: guest.Module{Good: entityType}.Build()})
 		if err == nil && want == 0 {
 			return
 		}

@@ -118,8 +118,8 @@ func TestUnsignedModuleIsNotRunAfterStart(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience/4)
 		defer cancel()
 		// One attempt, because the client would retry an unavailable call.
-		_, err := entityv1connect.NewEntityServiceClient(http.DefaultClient, n.API()).Send(ctx, connect.NewRequest(&entityv1.SendRequest{
-			EntityType: entityType, EntityId: id, Command: "any", Payload: &entityv1.SendRequest_Data{Data: []byte("x")},
+		_, err := entityv1connect.NewEntityServiceClient(http.DefaultClient, n.API()).SendCommand(ctx, connect.NewRequest(&entityv1.SendCommandRequest{
+			EntityType: entityType, EntityId: id, Command: "any", Payload: &entityv1.SendCommandRequest_Data{Data: []byte("x")},
 		}))
 		return err
 	}
@@ -198,7 +198,7 @@ func TestUntrustedModuleIsNotRun(t *testing.T) {
 	modules := modulev1connect.NewModuleServiceClient(http.DefaultClient, node.API())
 	attempts := map[string]func() error{
 		"verify": func() error {
-			stream, err := modules.Verify(ctx, connect.NewRequest(&modulev1.VerifyRequest{EntityType: "kept", Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
+			stream, err := modules.VerifyModule(ctx, connect.NewRequest(&modulev1.VerifyModuleRequest{EntityType: "kept", Digest: digest, Scope: &modulev1.VerifyModuleRequest_All{All: true}}))
 			if err != nil {
 				return err
 			}
@@ -212,11 +212,11 @@ func TestUntrustedModuleIsNotRun(t *testing.T) {
 			return err
 		},
 		"begin a rollout": func() error {
-			_, err := modules.Activate(ctx, connect.NewRequest(&modulev1.ActivateRequest{EntityType: "kept", Digest: digest, Rollout: &modulev1.RolloutPlan{Share: 1}}))
+			_, err := modules.ActivateModule(ctx, connect.NewRequest(&modulev1.ActivateModuleRequest{EntityType: "kept", Digest: digest, Rollout: &modulev1.RolloutPlan{Share: 1}}))
 			return err
 		},
 		"activate": func() error {
-			_, err := modules.Activate(ctx, connect.NewRequest(&modulev1.ActivateRequest{EntityType: "kept", Digest: digest}))
+			_, err := modules.ActivateModule(ctx, connect.NewRequest(&modulev1.ActivateModuleRequest{EntityType: "kept", Digest: digest}))
 			return err
 		},
 	}

@@ -33,19 +33,19 @@ func TestStreamedModuleSignatureIsChecked(t *testing.T) {
 	half := len(wasm) / 2
 	for _, c := range []struct {
 		name   string
-		pieces []*modulev1.UploadStreamRequest
+		pieces []*modulev1.UploadModuleStreamRequest
 		want   connect.Code // 0 if it is accepted
 	}{
-		{"none", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half]}, {Wasm: wasm[half:]}}, connect.CodePermissionDenied},
-		{"a stranger's", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Signature: bad}, {Wasm: wasm[half:]}}, connect.CodePermissionDenied},
-		{"of a part", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Signature: good}}, connect.CodeInvalidArgument},
-		{"two", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Signature: good}, {Wasm: wasm[half:], Signature: good}}, connect.CodeInvalidArgument},
-		{"activated by a later piece", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half]}, {Wasm: wasm[half:], Signature: good, Activate: true}}, connect.CodeInvalidArgument},
-		{"forced by a later piece", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Activate: true}, {Wasm: wasm[half:], Signature: good, Force: true}}, connect.CodeInvalidArgument},
-		{"with the last piece", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Activate: true}, {Wasm: wasm[half:]}, {Signature: good}}, 0},
+		{"none", []*modulev1.UploadModuleStreamRequest{{Wasm: wasm[:half]}, {Wasm: wasm[half:]}}, connect.CodePermissionDenied},
+		{"a stranger's", []*modulev1.UploadModuleStreamRequest{{Wasm: wasm[:half], Signature: bad}, {Wasm: wasm[half:]}}, connect.CodePermissionDenied},
+		{"of a part", []*modulev1.UploadModuleStreamRequest{{Wasm: wasm[:half], Signature: good}}, connect.CodeInvalidArgument},
+		{"two", []*modulev1.UploadModuleStreamRequest{{Wasm: wasm[:half], Signature: good}, {Wasm: wasm[half:], Signature: good}}, connect.CodeInvalidArgument},
+		{"activated by a later piece", []*modulev1.UploadModuleStreamRequest{{Wasm: wasm[:half]}, {Wasm: wasm[half:], Signature: good, Activate: true}}, connect.CodeInvalidArgument},
+		{"forced by a later piece", []*modulev1.UploadModuleStreamRequest{{Wasm: wasm[:half], Activate: true}, {Wasm: wasm[half:], Signature: good, Force: true}}, connect.CodeInvalidArgument},
+		{"with the last piece", []*modulev1.UploadModuleStreamRequest{{Wasm: wasm[:half], Activate: true}, {Wasm: wasm[half:]}, {Signature: good}}, 0},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		stream := modulev1connect.NewModuleServiceClient(http.DefaultClient, node.API()).UploadStream(ctx)
+		stream := modulev1connect.NewModuleServiceClient(http.DefaultClient, node.API()).UploadModuleStream(ctx)
 		for _, piece := range c.pieces {
 			if err := stream.Send(piece); err != nil {
 				break // the response has the error

@@ -365,7 +365,7 @@ func TestForwardedCallsAreAudited(t *testing.T) {
 		Correlation: 1, Kind: peerv1.ForwardKind_QUERY, EntityType: e.Type, EntityId: e.ID, Name: "total", RemainingMicros: uint64(testkit.Patience.Microseconds()),
 	})
 	at.Await("a query is in the audit log", func() bool {
-		return lines(t, at, `"via":"node:`+f.node+`"`, `"method":"/hostd.entity.v1.EntityService/Query","verb":"query"`, `"id":"`+e.ID+`"`) > 0
+		return lines(t, at, `"via":"node:`+f.node+`"`, `"method":"/hostd.entity.v1.EntityService/QueryEntity","verb":"query"`, `"id":"`+e.ID+`"`) > 0
 	})
 }
 

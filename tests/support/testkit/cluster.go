@@ -213,6 +213,10 @@ func (c *Cluster) Client(opts client.Options) *client.Client {
 		opts.TLS = c.opts.TLS
 	}
 	opts.Token = cmp.Or(opts.Token, c.opts.Token)
+	if c.opts.Program != "" && opts.HTTPClient == nil {
+		opts.HTTPClient = formerClient()
+		c.t.Cleanup(opts.HTTPClient.CloseIdleConnections)
+	}
 	out, err := client.New(c.addrs, opts)
 	if err != nil {
 		c.t.Fatal(err)

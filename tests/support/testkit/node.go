@@ -361,6 +361,10 @@ func (n *Node) Client(opts client.Options) *client.Client {
 		opts.TLS = n.opts.TLS
 	}
 	opts.Token = cmp.Or(opts.Token, n.opts.Token)
+	if n.opts.Program != "" && opts.HTTPClient == nil {
+		opts.HTTPClient = formerClient()
+		n.t.Cleanup(opts.HTTPClient.CloseIdleConnections)
+	}
 	c, err := client.New([]string{n.API()}, opts)
 	if err != nil {
 		n.t.Fatal(err)

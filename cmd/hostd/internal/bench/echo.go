@@ -19,8 +19,8 @@ type echo struct {
 	entityv1connect.UnimplementedEntityServiceHandler
 }
 
-func (echo) Send(_ context.Context, req *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
-	return connect.NewResponse(&entityv1.SendResponse{Payload: &entityv1.SendResponse_Data{Data: req.Msg.GetData()}}), nil
+func (echo) SendCommand(_ context.Context, req *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
+	return connect.NewResponse(&entityv1.SendCommandResponse{Payload: &entityv1.SendCommandResponse_Data{Data: req.Msg.GetData()}}), nil
 }
 
 // ServeEcho serves the echo on the listener until ctx ends.

@@ -75,7 +75,7 @@ func TestEndedNodeIsReported(t *testing.T) {
 	s := sessionWith(t, func(_ http.ResponseWriter, conn *net.TCPConn) { reset(t, conn) })
 	_, err := Unary(t.Context(), s, s.EntityService.GetState, &entityv1.GetStateRequest{})
 	checkGone(t, "a call that is reset", err)
-	for _, err := range Stream(t.Context(), s.ModuleService.Verify, &modulev1.VerifyRequest{}) {
+	for _, err := range Stream(t.Context(), s.ModuleService.VerifyModule, &modulev1.VerifyModuleRequest{}) {
 		checkGone(t, "a stream that is reset", err)
 	}
 	arrived := make(chan struct{})
@@ -92,7 +92,7 @@ func TestEndedNodeIsReported(t *testing.T) {
 		}
 	})
 	came := 0
-	for _, err := range Stream(t.Context(), s.ModuleService.Verify, &modulev1.VerifyRequest{}) {
+	for _, err := range Stream(t.Context(), s.ModuleService.VerifyModule, &modulev1.VerifyModuleRequest{}) {
 		if came++; came == 1 && err == nil {
 			close(arrived)
 			continue

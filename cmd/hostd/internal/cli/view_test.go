@@ -27,7 +27,7 @@ func TestViewHasEveryField(t *testing.T) {
 		{&entityv1.OperatorAction{}, `{"kind":"","timer":"","commandId":"","sequence":0}`},
 		{&entityv1.GetStateResponse{Payload: &entityv1.GetStateResponse_Data{Data: []byte{0, 255}}}, `{"data":"AP8=","sequence":0,"moduleDigest":"","deleted":false}`},
 		{&entityv1.GetStateResponse{Payload: &entityv1.GetStateResponse_Json{Json: structpb.NewBoolValue(true)}}, `{"json":true,"sequence":0,"moduleDigest":"","deleted":false}`},
-		{&clusterv1.LeaveResponse{}, `{}`},
+		{&clusterv1.RemoveNodeResponse{}, `{}`},
 	} {
 		var out strings.Builder
 		if err := WriteJSON(&out, tt.message, ""); err != nil || out.String() != tt.want+"\n" {

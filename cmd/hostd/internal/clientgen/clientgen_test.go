@@ -110,7 +110,7 @@ func TestClientIsReproducible(t *testing.T) {
 	if err := said.UnmarshalJSON(text); err != nil {
 		t.Fatal(err)
 	}
-	told, err := modules.OfAnswer(&modulev1.GetResponse{Manifest: said})
+	told, err := modules.OfAnswer(&modulev1.GetModuleResponse{Manifest: said})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -162,7 +162,7 @@ func (l *Live) update(ctx context.Context, began time.Time) (err error) {
 
 // serve uploads a module, checks it against stored entities and activates it.
 func (l *Live) serve(ctx context.Context, s *cli.Session, wasm []byte, digest string, types []string) error {
-	if _, err := client.UploadModule(ctx, s.Client, &modulev1.UploadRequest{Wasm: wasm}); err != nil {
+	if _, err := client.UploadModule(ctx, s.Client, &modulev1.UploadModuleRequest{Wasm: wasm}); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -175,7 +175,7 @@ func (l *Live) serve(ctx context.Context, s *cli.Session, wasm []byte, digest st
 			return err
 		}
 	}
-	up, err := client.UploadModule(ctx, s.Client, &modulev1.UploadRequest{Wasm: wasm, Activate: true})
+	up, err := client.UploadModule(ctx, s.Client, &modulev1.UploadModuleRequest{Wasm: wasm, Activate: true})
 	if err != nil {
 		return err
 	}
@@ -205,9 +205,9 @@ func (l *Live) verify(ctx context.Context, s *cli.Session, entityType, digest st
 	if active, err := s.ActiveModule(ctx, entityType); err != nil || active.GetModule().GetDigest() == digest {
 		return nil // no other module serves the type, so there is nothing to compare with
 	}
-	var last *modulev1.VerifyResponse
-	var first, fault *modulev1.VerifyResponse_Difference
-	for m, err := range cli.Stream(ctx, s.ModuleService.Verify, &modulev1.VerifyRequest{EntityType: entityType, Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}) {
+	var last *modulev1.VerifyModuleResponse
+	var first, fault *modulev1.VerifyModuleResponse_Difference
+	for m, err := range cli.Stream(ctx, s.ModuleService.VerifyModule, &modulev1.VerifyModuleRequest{EntityType: entityType, Digest: digest, Scope: &modulev1.VerifyModuleRequest_All{All: true}}) {
 		if err != nil {
 			return fmt.Errorf("verify %s: %w", entityType, err)
 		}

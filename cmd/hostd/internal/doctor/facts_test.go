@@ -33,7 +33,7 @@ func (h *hung) ListShards(ctx context.Context, _ *connect.Request[clusterv1.List
 	return nil, ctx.Err()
 }
 
-func (h *hung) List(ctx context.Context, _ *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
+func (h *hung) ListModules(ctx context.Context, _ *connect.Request[modulev1.ListModulesRequest]) (*connect.Response[modulev1.ListModulesResponse], error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

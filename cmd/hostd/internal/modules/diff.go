@@ -89,7 +89,7 @@ func ofDigest(ctx context.Context, s *cli.Session, complete func(context.Context
 }
 
 // OfAnswer returns the manifest of a module from a node's response.
-func OfAnswer(m *modulev1.GetResponse) (*manifest.Manifest, error) {
+func OfAnswer(m *modulev1.GetModuleResponse) (*manifest.Manifest, error) {
 	text, err := jsonvalue.Append(nil, structpb.NewStructValue(m.GetManifest()))
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ func TestManifestKeepsDigits(t *testing.T) {
 	if !ok {
 		t.Fatal("the manifest cannot be read")
 	}
-	m, err := OfAnswer(&modulev1.GetResponse{Manifest: told.GetStructValue()})
+	m, err := OfAnswer(&modulev1.GetModuleResponse{Manifest: told.GetStructValue()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,12 +38,12 @@ func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Clien
 		if err != nil {
 			return verification{}, err
 		}
-		req := &modulev1.VerifyRequest{Digest: digest, EntityType: args[0], Scope: &modulev1.VerifyRequest_Sample{Sample: sample}}
+		req := &modulev1.VerifyModuleRequest{Digest: digest, EntityType: args[0], Scope: &modulev1.VerifyModuleRequest_Sample{Sample: sample}}
 		if all {
-			req.Scope = &modulev1.VerifyRequest_All{All: true}
+			req.Scope = &modulev1.VerifyModuleRequest_All{All: true}
 		}
 		v := verification{Faults: []*cli.Object{}, Differences: []*cli.Object{}}
-		for m, err := range cli.Stream(ctx, s.ModuleService.Verify, req) {
+		for m, err := range cli.Stream(ctx, s.ModuleService.VerifyModule, req) {
 			if err != nil {
 				return v, err
 			}
@@ -80,7 +80,7 @@ const shownOperations = 5
 
 // patch returns how the state of the module differs, for people; empty if that
 // is unknown.
-func patch(d *modulev1.VerifyResponse_Difference) string {
+func patch(d *modulev1.VerifyModuleResponse_Difference) string {
 	var steps []string
 	for i, o := range d.GetPatch() {
 		if i == shownOperations {
@@ -112,13 +112,13 @@ type verification struct {
 	Stored             bool          `json:"stored"`
 	Faults             []*cli.Object `json:"faults"`
 	Differences        []*cli.Object `json:"differences"`
-	found              []*modulev1.VerifyResponse_Difference
+	found              []*modulev1.VerifyModuleResponse_Difference
 	notStoredReason    string
 }
 
 // take adds one message. A node of the previous release sends no counts, but
 // lists all entities.
-func (v *verification) take(m *modulev1.VerifyResponse) {
+func (v *verification) take(m *modulev1.VerifyModuleResponse) {
 	v.Entities, v.Events, v.TruncatedEntities, v.UncomparedEntities = m.GetEntities(), m.GetEvents(), m.GetTruncatedEntities(), m.GetUncomparedEntities()
 	v.Stored, v.notStoredReason = m.GetStored(), m.GetNotStoredReason()
 	v.found = append(v.found, m.GetDifferences()...)

@@ -20,7 +20,7 @@ func NewAuth(std cli.Stdio) *cobra.Command {
 // answer is a node's answer about its caller's permissions.
 type answer struct {
 	*cli.Object
-	res *clusterv1.CanIResponse
+	res *clusterv1.CheckAccessResponse
 }
 
 // Remark implements cli.Remark. The exit code is 1 if the caller lacks the
@@ -34,7 +34,7 @@ func (a *answer) Remark() (line string, failure error) {
 
 func newCanI(std cli.Stdio) *cobra.Command {
 	c := cli.Ask(std, "can-i [VERB [TYPE[/ID] [COMMAND]]]", "Check whether you are allowed to make a call", 0, 3, func(ctx context.Context, s *cli.Session, args []string) (*answer, error) {
-		about := &clusterv1.CanIRequest{}
+		about := &clusterv1.CheckAccessRequest{}
 		for i, into := range []*string{&about.Verb, &about.EntityType, &about.Command} {
 			if i < len(args) {
 				*into = args[i]
@@ -56,7 +56,7 @@ func newCanI(std cli.Stdio) *cobra.Command {
 }
 
 // subject returns the caller as bindings name it.
-func subject(r *clusterv1.CanIResponse) string {
+func subject(r *clusterv1.CheckAccessResponse) string {
 	if r.GetName() == "" {
 		return r.GetKind()
 	}
@@ -80,7 +80,7 @@ func (c *caller) Remark() (line string, failure error) { return c.reason, nil }
 // newWhoAmI returns the command that prints the caller's identity.
 func newWhoAmI(std cli.Stdio) *cobra.Command {
 	return cli.Ask(std, "whoami", "Print your identity and your roles", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*caller, error) {
-		res, err := s.CanI(ctx, &clusterv1.CanIRequest{})
+		res, err := s.CanI(ctx, &clusterv1.CheckAccessRequest{})
 		if err != nil {
 			return nil, err
 		}

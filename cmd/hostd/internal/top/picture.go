@@ -19,7 +19,7 @@ type picture struct {
 	interval time.Duration
 	nodes    map[string]nodeStats
 	missing  map[string]bool
-	hot      []*entityv1.HotEntitiesResponse_Entity
+	hot      []*entityv1.ListHotEntitiesResponse_Entity
 }
 
 type nodeStats struct {

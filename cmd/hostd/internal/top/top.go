@@ -96,7 +96,7 @@ func hot(ctx context.Context, s *cli.Session, o options, p *picture) error {
 	if o.hot == 0 {
 		return nil
 	}
-	res, err := cli.Unary(ctx, s, s.EntityService.HotEntities, &entityv1.HotEntitiesRequest{Limit: o.hot})
+	res, err := cli.Unary(ctx, s, s.EntityService.ListHotEntities, &entityv1.ListHotEntitiesRequest{Limit: o.hot})
 	p.hot = res.GetEntities()
 	return err
 }

@@ -114,8 +114,8 @@ function Node({ member: m, coordinator, shards }: { member: Member; coordinator:
       <ShardMap node={m.nodeId} shards={held} gone={gone} />
       <footer>
         {m.draining
-          ? <Ask label="Resume" title={`Resume ${m.nodeId}`} text="The node can get shards again." line={lineOf("node", "resume", m.nodeId)} needs={{ verb: "admin" }} method="cluster.Resume" request={{ nodeId: m.nodeId }} run={() => call("cluster.Resume", { nodeId: m.nodeId }, false)} />
-          : <Ask label="Drain" title={`Drain ${m.nodeId}`} text="The node transfers its leaderships to other nodes. It keeps its replicas." line={lineOf("node", "drain", m.nodeId)} needs={{ verb: "admin" }} method="cluster.Drain" request={{ nodeId: m.nodeId }} run={() => call("cluster.Drain", { nodeId: m.nodeId }, false)} />}
+          ? <Ask label="Resume" title={`Resume ${m.nodeId}`} text="The node can get shards again." line={lineOf("node", "resume", m.nodeId)} needs={{ verb: "admin" }} method="cluster.ResumeNode" request={{ nodeId: m.nodeId }} run={() => call("cluster.ResumeNode", { nodeId: m.nodeId }, false)} />
+          : <Ask label="Drain" title={`Drain ${m.nodeId}`} text="The node transfers its leaderships to other nodes. It keeps its replicas." line={lineOf("node", "drain", m.nodeId)} needs={{ verb: "admin" }} method="cluster.DrainNode" request={{ nodeId: m.nodeId }} run={() => call("cluster.DrainNode", { nodeId: m.nodeId }, false)} />}
       </footer>
     </section>
   );

@@ -79,7 +79,7 @@ function List({ type }: { type: string }) {
 /** The entities with the most requests, and the cost of their types. */
 export function HotView() {
   const request = { limit: 50 };
-  const { data, error } = useRead("entity.HotEntities", request, 2_000);
+  const { data, error } = useRead("entity.ListHotEntities", request, 2_000);
   const rows: any[] = data?.entities ?? [];
   const types = new Map<string, { commands: number; fuel: number; n: number }>();
   for (const r of rows) {
@@ -88,7 +88,7 @@ export function HotView() {
   }
   const most = Math.max(1, ...rows.map((r) => r.commandsPerSecond ?? 0));
   return (
-    <Panel title="Hot entities" aside={<AsCommand line={lineOf("entity", "hot")} method="entity.HotEntities" request={request} />}>
+    <Panel title="Hot entities" aside={<AsCommand line={lineOf("entity", "hot")} method="entity.ListHotEntities" request={request} />}>
       <Fault text={error} />
       {data?.missingNodes?.length > 0 && <p class="warning">Without {data.missingNodes.join(", ")}: no answer.</p>}
       <p class="quiet">Estimates over the last 10 to 20 seconds: one in eight commands is counted.</p>

@@ -145,7 +145,7 @@ interface Named { name: string; schema?: Schema; description?: string }
 
 /** The commands and queries that the type's module lists. */
 function Asking({ name, done }: { name: Name; done: () => void }) {
-  const { data, error } = useRead("module.Get", { entityType: name.entityType });
+  const { data, error } = useRead("module.GetModule", { entityType: name.entityType });
   const manifest = data?.manifest;
   const type = (manifest?.entityTypes ?? []).find((t: any) => t.name === name.entityType) ?? {};
   const commands: Named[] = type.commands ?? [];
@@ -200,12 +200,12 @@ function Ask1({ name, of, query, defs, encoding, done }: { name: Name; of: Named
   } else given = valueOf(schema, values, defs);
   const body = given === undefined ? {} : encoding === "bytes" ? { data: base64(new TextEncoder().encode(JSON.stringify(given))) } : { json: given };
   const request = query ? { ...name, query: of.name, ...body } : { ...name, command: of.name, ...body, commandId: command };
-  const method = query ? "entity.Query" : "entity.Send";
+  const method = query ? "entity.QueryEntity" : "entity.SendCommand";
   const run = async () => {
     setFaults({});
     setAnswer(undefined);
     try {
-      const got = query ? await call("entity.Query", request) : await once("entity.Send", request);
+      const got = query ? await call("entity.QueryEntity", request) : await once("entity.SendCommand", request);
       setAnswer({ kind: "good", text: pretty(payload(got)), note: query ? `at sequence ${num(got.sequence)}, ${count(num(got.fuel))} fuel` : `sequence ${num(got.sequence)}, ${got.eventCount ?? 0} events, ${count(num(got.fuel))} fuel, answered by ${got.nodeId}${got.duplicate ? "; it had been run before" : ""}` });
       setCommand(newCommandId());
     } catch (e) {

@@ -17,7 +17,7 @@ export function useDenied(needs: Needs | undefined): string {
     if (!needs) return;
     let answer = asked.get(key);
     if (!answer) {
-      answer = call<{ allowed?: boolean; reason?: string }>("cluster.CanI", needs).then((m) => (m.allowed ? "" : m.reason || `needs the verb ${needs.verb}`));
+      answer = call<{ allowed?: boolean; reason?: string }>("cluster.CheckAccess", needs).then((m) => (m.allowed ? "" : m.reason || `needs the verb ${needs.verb}`));
       // Roles may change, so the answer is used for one minute.
       answer.catch(() => asked.delete(key));
       setTimeout(() => asked.delete(key), 60_000);

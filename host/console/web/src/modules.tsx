@@ -16,7 +16,7 @@ export interface Type { type: string; module: Module }
 
 /** The stored modules, newest first. */
 function useModules(): Loaded<{ modules?: Module[] }> {
-  return useRead("module.List", {}, 10_000, "modules");
+  return useRead("module.ListModules", {}, 10_000, "modules");
 }
 
 /** The entity types with an active module, sorted by name. */
@@ -36,7 +36,7 @@ export function ModulesView({ type }: { type: string | undefined }) {
   const rolling = new Set(modules.flatMap((m) => m.parts ?? []).filter((p) => p.kind === "KIND_ROLLOUT" || p.state === "STATE_VERIFYING").map((p) => p.entityType));
   return (
     <>
-      <Panel title="Modules" aside={<AsCommand line={lineOf("module", "ls")} method="module.List" request={{}} />}>
+      <Panel title="Modules" aside={<AsCommand line={lineOf("module", "ls")} method="module.ListModules" request={{}} />}>
         <Fault text={error} />
         {data && modules.length === 0 && <Empty>No module is uploaded yet: <code>{lineOf("module", "push", "FILE.wasm")}</code></Empty>}
         {modules.length > 0 && (
@@ -53,7 +53,7 @@ export function ModulesView({ type }: { type: string | undefined }) {
                   <td>{(m.verifications ?? []).map((v) => <Badge key={v.entityType} kind={num(v.faults) > 0 ? "bad" : num(v.differences) > 0 ? "warn" : "good"}>{v.all ? "all" : "sample"} of {v.entityType}: {num(v.faults)} faults, {num(v.differences)} differ</Badge>)}</td>
                   <td class="n">{(m.entityTypes ?? []).filter((t) => !m.activeFor?.includes(t) && !rolling.has(t)).map((t) => {
                     const request = { entityType: t, digest: m.digest };
-                    return <Ask key={t} label={`Activate for ${t}`} title={`Activate ${m.digest.slice(0, 12)} for ${t}`} text="All nodes then serve the type with this module. A module that is incompatible with stored data is rejected. If entities have truncated histories, the cluster compares the module with them first." line={lineOf("module", "activate", t, m.digest)} needs={{ verb: "deploy", entityType: t }} method="module.Activate" request={request} run={async () => (await call("module.Activate", request, false), reload())} />;
+                    return <Ask key={t} label={`Activate for ${t}`} title={`Activate ${m.digest.slice(0, 12)} for ${t}`} text="All nodes then serve the type with this module. A module that is incompatible with stored data is rejected. If entities have truncated histories, the cluster compares the module with them first." line={lineOf("module", "activate", t, m.digest)} needs={{ verb: "deploy", entityType: t }} method="module.ActivateModule" request={request} run={async () => (await call("module.ActivateModule", request, false), reload())} />;
                   })}</td>
                 </tr>
               ))}</tbody>
@@ -73,11 +73,11 @@ const kinds: Record<string, string> = { KIND_ACTIVATE: "activated", KIND_LIMITS:
 
 function History({ type, changed }: { type: string; changed: () => void }) {
   const request = { entityType: type };
-  const { data, error, reload } = useRead("module.GetHistory", request);
+  const { data, error, reload } = useRead("module.GetActivationHistory", request);
   const changes: any[] = data?.changes ?? [];
   const back = { entityType: type, revision: changes[0]?.revision };
   return (
-    <Panel title={`Module history of ${type}`} aside={<AsCommand line={lineOf("module", "history", type)} method="module.GetHistory" request={request} />}>
+    <Panel title={`Module history of ${type}`} aside={<AsCommand line={lineOf("module", "history", type)} method="module.GetActivationHistory" request={request} />}>
       <Fault text={error} />
       {changes.length > 0 && (
         <Wide name="Table of changes"><table>
@@ -92,8 +92,8 @@ function History({ type, changed }: { type: string; changed: () => void }) {
         </table></Wide>
       )}
       {changes.length > 1 && (
-        <p class="bar"><Ask danger needs={{ verb: "deploy", entityType: type }} label="Roll back" title={`Roll ${type} back`} text="The previous module serves the type again, after it has replayed every entity that this module wrote. If it fails on one of them, nothing changes." line={lineOf("module", "rollback", type)} method="module.Rollback" request={back} run={async () => {
-          await call("module.Rollback", back, false);
+        <p class="bar"><Ask danger needs={{ verb: "deploy", entityType: type }} label="Roll back" title={`Roll ${type} back`} text="The previous module serves the type again, after it has replayed every entity that this module wrote. If it fails on one of them, nothing changes." line={lineOf("module", "rollback", type)} method="module.RollbackModule" request={back} run={async () => {
+          await call("module.RollbackModule", back, false);
           reload();
           changed();
         }} /></p>
@@ -103,7 +103,7 @@ function History({ type, changed }: { type: string; changed: () => void }) {
 }
 
 function Manifest({ type }: { type: string }) {
-  const { data, error } = useRead("module.Get", { entityType: type });
+  const { data, error } = useRead("module.GetModule", { entityType: type });
   return (
     <Panel title="Manifest">
       <Fault text={error} />

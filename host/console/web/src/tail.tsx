@@ -52,7 +52,7 @@ function Events({ type }: { type: string }) {
       let since = Date.now();
       let shown = 0;
       try {
-        for await (const m of stream<Event>("entity.Subscribe", cursor ? { ...request, cursor } : request, turn.signal)) {
+        for await (const m of stream<Event>("entity.SubscribeEvents", cursor ? { ...request, cursor } : request, turn.signal)) {
           pause = 500;
           cursor = m.cursor;
           setError("");
@@ -82,7 +82,7 @@ function Events({ type }: { type: string }) {
     }
   }, `${type} ${tag} ${held}`);
   return (
-    <Panel title={`Events of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Resume" : "Pause"}</button><AsCommand line={lineOf("entity", "tail", type, ["--from", "newest"], ...(tag ? [["--tag", tag]] : []))} method="entity.Subscribe" request={request} /></>}>
+    <Panel title={`Events of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Resume" : "Pause"}</button><AsCommand line={lineOf("entity", "tail", type, ["--from", "newest"], ...(tag ? [["--tag", tag]] : []))} method="entity.SubscribeEvents" request={request} /></>}>
       <div class="bar"><label>Tag <input value={tag} onChange={(e) => router.set({ tag: e.currentTarget.value })} spellcheck={false} /></label></div>
       <Fault text={error} />
       {taken && <Taken take={take} />}

@@ -115,8 +115,8 @@ type Member struct {
 	// Whether it is drained: it leads no shards and gets none until it is resumed or
 	// restarted.
 	Draining bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
-	// How far its wall clock is ahead of the median clock of the nodes that it reaches, in
-	// milliseconds, in steps of 100; negative if it is behind.
+	// How far its wall clock is ahead of the median clock of the nodes that it reaches,
+	// in milliseconds, in steps of 100; negative if it is behind.
 	ClockSkewMillis int64 `protobuf:"zigzag64,30,opt,name=clock_skew_millis,json=clockSkewMillis,proto3" json:"clock_skew_millis,omitempty"`
 	// Lowest cluster version that its release supports. Both bounds are 0 if the
 	// answering node does not know them.
@@ -266,15 +266,15 @@ func (x *Member) GetPeerAddress() string {
 	return ""
 }
 
-// Impairment is why a node gets no leaderships: it is slow, has come back after a failure,
-// damages its replicas, or its disk is full.
+// Impairment is why a node gets no leaderships: it is slow, has come back after a
+// failure, damages its replicas, or its disk is full.
 type Impairment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it lost its leaderships because its disk or its raft loop was slow. If
 	// false, it has come back after a failure.
 	Slow bool `protobuf:"varint,1,opt,name=slow,proto3" json:"slow,omitempty"`
-	// When it gets leaderships again if the impairment does not recur, by the coordinator's
-	// clock; unset while it is slow.
+	// When it gets leaderships again if the impairment does not recur, by the
+	// coordinator's clock; unset while it is slow.
 	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
 	// How long the impairment must not recur.
 	CooldownMillis uint64 `protobuf:"varint,3,opt,name=cooldown_millis,json=cooldownMillis,proto3" json:"cooldown_millis,omitempty"`
@@ -797,8 +797,9 @@ type ShardKey struct {
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// Replaces the type in the derivation; empty means the type itself.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
-	// Only the part of the id before the first occurrence of this text is used. An id that
-	// does not contain it, or starts with it, is used whole. Empty means the whole id.
+	// Only the part of the id before the first occurrence of this text is used. An id
+	// that does not contain it, or starts with it, is used whole. Empty means the whole
+	// id.
 	Until         string `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2273,8 +2274,8 @@ func (*MoveShardResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
-// DrainRequest names a node.
-type DrainRequest struct {
+// DrainNodeRequest names a node.
+type DrainNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node to drain.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -2282,20 +2283,20 @@ type DrainRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DrainRequest) Reset() {
-	*x = DrainRequest{}
+func (x *DrainNodeRequest) Reset() {
+	*x = DrainNodeRequest{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DrainRequest) String() string {
+func (x *DrainNodeRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DrainRequest) ProtoMessage() {}
+func (*DrainNodeRequest) ProtoMessage() {}
 
-func (x *DrainRequest) ProtoReflect() protoreflect.Message {
+func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2307,20 +2308,20 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
-func (*DrainRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
-func (x *DrainRequest) GetNodeId() string {
+func (x *DrainNodeRequest) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-// DrainResponse says that the node no longer leads a shard.
-type DrainResponse struct {
+// DrainNodeResponse says that the node no longer leads a shard.
+type DrainNodeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of transferred leaderships.
 	Moved         uint32 `protobuf:"varint,1,opt,name=moved,proto3" json:"moved,omitempty"`
@@ -2328,20 +2329,20 @@ type DrainResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DrainResponse) Reset() {
-	*x = DrainResponse{}
+func (x *DrainNodeResponse) Reset() {
+	*x = DrainNodeResponse{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DrainResponse) String() string {
+func (x *DrainNodeResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DrainResponse) ProtoMessage() {}
+func (*DrainNodeResponse) ProtoMessage() {}
 
-func (x *DrainResponse) ProtoReflect() protoreflect.Message {
+func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2353,20 +2354,20 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
-func (*DrainResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
-func (x *DrainResponse) GetMoved() uint32 {
+func (x *DrainNodeResponse) GetMoved() uint32 {
 	if x != nil {
 		return x.Moved
 	}
 	return 0
 }
 
-// ResumeRequest names a node.
-type ResumeRequest struct {
+// ResumeNodeRequest names a node.
+type ResumeNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node to resume.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -2374,20 +2375,20 @@ type ResumeRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ResumeRequest) Reset() {
-	*x = ResumeRequest{}
+func (x *ResumeNodeRequest) Reset() {
+	*x = ResumeNodeRequest{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ResumeRequest) String() string {
+func (x *ResumeNodeRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ResumeRequest) ProtoMessage() {}
+func (*ResumeNodeRequest) ProtoMessage() {}
 
-func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
+func (x *ResumeNodeRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2399,39 +2400,39 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
-func (*ResumeRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ResumeNodeRequest.ProtoReflect.Descriptor instead.
+func (*ResumeNodeRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
-func (x *ResumeRequest) GetNodeId() string {
+func (x *ResumeNodeRequest) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-// ResumeResponse says that the operation was cancelled.
-type ResumeResponse struct {
+// ResumeNodeResponse says that the operation was cancelled.
+type ResumeNodeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ResumeResponse) Reset() {
-	*x = ResumeResponse{}
+func (x *ResumeNodeResponse) Reset() {
+	*x = ResumeNodeResponse{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ResumeResponse) String() string {
+func (x *ResumeNodeResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ResumeResponse) ProtoMessage() {}
+func (*ResumeNodeResponse) ProtoMessage() {}
 
-func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
+func (x *ResumeNodeResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2443,13 +2444,13 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
-func (*ResumeResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ResumeNodeResponse.ProtoReflect.Descriptor instead.
+func (*ResumeNodeResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
-// LeaveRequest names a node.
-type LeaveRequest struct {
+// RemoveNodeRequest names a node.
+type RemoveNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node to remove.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -2457,20 +2458,20 @@ type LeaveRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *LeaveRequest) Reset() {
-	*x = LeaveRequest{}
+func (x *RemoveNodeRequest) Reset() {
+	*x = RemoveNodeRequest{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *LeaveRequest) String() string {
+func (x *RemoveNodeRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*LeaveRequest) ProtoMessage() {}
+func (*RemoveNodeRequest) ProtoMessage() {}
 
-func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
+func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2482,39 +2483,39 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
-func (*LeaveRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
+func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *LeaveRequest) GetNodeId() string {
+func (x *RemoveNodeRequest) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-// LeaveResponse says that the node has left the cluster.
-type LeaveResponse struct {
+// RemoveNodeResponse says that the node has left the cluster.
+type RemoveNodeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *LeaveResponse) Reset() {
-	*x = LeaveResponse{}
+func (x *RemoveNodeResponse) Reset() {
+	*x = RemoveNodeResponse{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *LeaveResponse) String() string {
+func (x *RemoveNodeResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*LeaveResponse) ProtoMessage() {}
+func (*RemoveNodeResponse) ProtoMessage() {}
 
-func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
+func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2526,13 +2527,13 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
-func (*LeaveResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
+func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
-// DownRequest names a node.
-type DownRequest struct {
+// DownNodeRequest names a node.
+type DownNodeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node to declare dead.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -2540,20 +2541,20 @@ type DownRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DownRequest) Reset() {
-	*x = DownRequest{}
+func (x *DownNodeRequest) Reset() {
+	*x = DownNodeRequest{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DownRequest) String() string {
+func (x *DownNodeRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DownRequest) ProtoMessage() {}
+func (*DownNodeRequest) ProtoMessage() {}
 
-func (x *DownRequest) ProtoReflect() protoreflect.Message {
+func (x *DownNodeRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2565,39 +2566,39 @@ func (x *DownRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DownRequest.ProtoReflect.Descriptor instead.
-func (*DownRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use DownNodeRequest.ProtoReflect.Descriptor instead.
+func (*DownNodeRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
-func (x *DownRequest) GetNodeId() string {
+func (x *DownNodeRequest) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-// DownResponse says that the decision is durable.
-type DownResponse struct {
+// DownNodeResponse says that the decision is durable.
+type DownNodeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DownResponse) Reset() {
-	*x = DownResponse{}
+func (x *DownNodeResponse) Reset() {
+	*x = DownNodeResponse{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DownResponse) String() string {
+func (x *DownNodeResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DownResponse) ProtoMessage() {}
+func (*DownNodeResponse) ProtoMessage() {}
 
-func (x *DownResponse) ProtoReflect() protoreflect.Message {
+func (x *DownNodeResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2609,32 +2610,32 @@ func (x *DownResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DownResponse.ProtoReflect.Descriptor instead.
-func (*DownResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use DownNodeResponse.ProtoReflect.Descriptor instead.
+func (*DownNodeResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
-// RebalanceRequest has no parameters.
-type RebalanceRequest struct {
+// RebalanceShardsRequest has no parameters.
+type RebalanceShardsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RebalanceRequest) Reset() {
-	*x = RebalanceRequest{}
+func (x *RebalanceShardsRequest) Reset() {
+	*x = RebalanceShardsRequest{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RebalanceRequest) String() string {
+func (x *RebalanceShardsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RebalanceRequest) ProtoMessage() {}
+func (*RebalanceShardsRequest) ProtoMessage() {}
 
-func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
+func (x *RebalanceShardsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2646,13 +2647,13 @@ func (x *RebalanceRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RebalanceRequest.ProtoReflect.Descriptor instead.
-func (*RebalanceRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RebalanceShardsRequest.ProtoReflect.Descriptor instead.
+func (*RebalanceShardsRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
-// RebalanceResponse is the result of Rebalance.
-type RebalanceResponse struct {
+// RebalanceShardsResponse is the result of RebalanceShards.
+type RebalanceShardsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of started moves.
 	Moves         uint32 `protobuf:"varint,1,opt,name=moves,proto3" json:"moves,omitempty"`
@@ -2660,20 +2661,20 @@ type RebalanceResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RebalanceResponse) Reset() {
-	*x = RebalanceResponse{}
+func (x *RebalanceShardsResponse) Reset() {
+	*x = RebalanceShardsResponse{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RebalanceResponse) String() string {
+func (x *RebalanceShardsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RebalanceResponse) ProtoMessage() {}
+func (*RebalanceShardsResponse) ProtoMessage() {}
 
-func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
+func (x *RebalanceShardsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2685,12 +2686,12 @@ func (x *RebalanceResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RebalanceResponse.ProtoReflect.Descriptor instead.
-func (*RebalanceResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RebalanceShardsResponse.ProtoReflect.Descriptor instead.
+func (*RebalanceShardsResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
-func (x *RebalanceResponse) GetMoves() uint32 {
+func (x *RebalanceShardsResponse) GetMoves() uint32 {
 	if x != nil {
 		return x.Moves
 	}
@@ -3499,27 +3500,27 @@ func (x *FinalizeUpgradeResponse) GetNodes() []*NodeVersions {
 	return nil
 }
 
-// InitializeRequest has no parameters.
-type InitializeRequest struct {
+// InitializeClusterRequest has no parameters.
+type InitializeClusterRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *InitializeRequest) Reset() {
-	*x = InitializeRequest{}
+func (x *InitializeClusterRequest) Reset() {
+	*x = InitializeClusterRequest{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *InitializeRequest) String() string {
+func (x *InitializeClusterRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*InitializeRequest) ProtoMessage() {}
+func (*InitializeClusterRequest) ProtoMessage() {}
 
-func (x *InitializeRequest) ProtoReflect() protoreflect.Message {
+func (x *InitializeClusterRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3531,13 +3532,13 @@ func (x *InitializeRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use InitializeRequest.ProtoReflect.Descriptor instead.
-func (*InitializeRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use InitializeClusterRequest.ProtoReflect.Descriptor instead.
+func (*InitializeClusterRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
-// InitializeResponse names the cluster of the answering node.
-type InitializeResponse struct {
+// InitializeClusterResponse names the cluster of the answering node.
+type InitializeClusterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster.
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -3550,20 +3551,20 @@ type InitializeResponse struct {
 	sizeCache        protoimpl.SizeCache
 }
 
-func (x *InitializeResponse) Reset() {
-	*x = InitializeResponse{}
+func (x *InitializeClusterResponse) Reset() {
+	*x = InitializeClusterResponse{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *InitializeResponse) String() string {
+func (x *InitializeClusterResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*InitializeResponse) ProtoMessage() {}
+func (*InitializeClusterResponse) ProtoMessage() {}
 
-func (x *InitializeResponse) ProtoReflect() protoreflect.Message {
+func (x *InitializeClusterResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3575,26 +3576,26 @@ func (x *InitializeResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use InitializeResponse.ProtoReflect.Descriptor instead.
-func (*InitializeResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use InitializeClusterResponse.ProtoReflect.Descriptor instead.
+func (*InitializeClusterResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
-func (x *InitializeResponse) GetClusterId() string {
+func (x *InitializeClusterResponse) GetClusterId() string {
 	if x != nil {
 		return x.ClusterId
 	}
 	return ""
 }
 
-func (x *InitializeResponse) GetBootstrapped() bool {
+func (x *InitializeClusterResponse) GetBootstrapped() bool {
 	if x != nil {
 		return x.Bootstrapped
 	}
 	return false
 }
 
-func (x *InitializeResponse) GetUnreachableSeeds() []string {
+func (x *InitializeClusterResponse) GetUnreachableSeeds() []string {
 	if x != nil {
 		return x.UnreachableSeeds
 	}
@@ -4977,8 +4978,8 @@ func (*DeleteTokenResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{76}
 }
 
-// CanIRequest describes a call.
-type CanIRequest struct {
+// CheckAccessRequest describes a call.
+type CheckAccessRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The verb, such as "invoke"; empty only asks for the caller's identity.
 	Verb string `protobuf:"bytes,1,opt,name=verb,proto3" json:"verb,omitempty"`
@@ -4992,20 +4993,20 @@ type CanIRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CanIRequest) Reset() {
-	*x = CanIRequest{}
+func (x *CheckAccessRequest) Reset() {
+	*x = CheckAccessRequest{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CanIRequest) String() string {
+func (x *CheckAccessRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CanIRequest) ProtoMessage() {}
+func (*CheckAccessRequest) ProtoMessage() {}
 
-func (x *CanIRequest) ProtoReflect() protoreflect.Message {
+func (x *CheckAccessRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -5017,41 +5018,41 @@ func (x *CanIRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CanIRequest.ProtoReflect.Descriptor instead.
-func (*CanIRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use CheckAccessRequest.ProtoReflect.Descriptor instead.
+func (*CheckAccessRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{77}
 }
 
-func (x *CanIRequest) GetVerb() string {
+func (x *CheckAccessRequest) GetVerb() string {
 	if x != nil {
 		return x.Verb
 	}
 	return ""
 }
 
-func (x *CanIRequest) GetEntityType() string {
+func (x *CheckAccessRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *CanIRequest) GetEntityId() string {
+func (x *CheckAccessRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *CanIRequest) GetCommand() string {
+func (x *CheckAccessRequest) GetCommand() string {
 	if x != nil {
 		return x.Command
 	}
 	return ""
 }
 
-// CanIResponse is the answer.
-type CanIResponse struct {
+// CheckAccessResponse is the answer.
+type CheckAccessResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the call is allowed.
 	Allowed bool `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
@@ -5069,20 +5070,20 @@ type CanIResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CanIResponse) Reset() {
-	*x = CanIResponse{}
+func (x *CheckAccessResponse) Reset() {
+	*x = CheckAccessResponse{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CanIResponse) String() string {
+func (x *CheckAccessResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CanIResponse) ProtoMessage() {}
+func (*CheckAccessResponse) ProtoMessage() {}
 
-func (x *CanIResponse) ProtoReflect() protoreflect.Message {
+func (x *CheckAccessResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -5094,47 +5095,47 @@ func (x *CanIResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CanIResponse.ProtoReflect.Descriptor instead.
-func (*CanIResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use CheckAccessResponse.ProtoReflect.Descriptor instead.
+func (*CheckAccessResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{78}
 }
 
-func (x *CanIResponse) GetAllowed() bool {
+func (x *CheckAccessResponse) GetAllowed() bool {
 	if x != nil {
 		return x.Allowed
 	}
 	return false
 }
 
-func (x *CanIResponse) GetReason() string {
+func (x *CheckAccessResponse) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-func (x *CanIResponse) GetKind() string {
+func (x *CheckAccessResponse) GetKind() string {
 	if x != nil {
 		return x.Kind
 	}
 	return ""
 }
 
-func (x *CanIResponse) GetName() string {
+func (x *CheckAccessResponse) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *CanIResponse) GetGroups() []string {
+func (x *CheckAccessResponse) GetGroups() []string {
 	if x != nil {
 		return x.Groups
 	}
 	return nil
 }
 
-func (x *CanIResponse) GetRoles() []string {
+func (x *CheckAccessResponse) GetRoles() []string {
 	if x != nil {
 		return x.Roles
 	}
@@ -5491,26 +5492,26 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12#\n" +
 	"\ato_node\x18\x02 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06toNode\"\x13\n" +
-	"\x11MoveShardResponse\"3\n" +
-	"\fDrainRequest\x12#\n" +
+	"\x11MoveShardResponse\"7\n" +
+	"\x10DrainNodeRequest\x12#\n" +
 	"\anode_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06nodeId\"%\n" +
-	"\rDrainResponse\x12\x14\n" +
-	"\x05moved\x18\x01 \x01(\rR\x05moved\"4\n" +
-	"\rResumeRequest\x12#\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06nodeId\")\n" +
+	"\x11DrainNodeResponse\x12\x14\n" +
+	"\x05moved\x18\x01 \x01(\rR\x05moved\"8\n" +
+	"\x11ResumeNodeRequest\x12#\n" +
 	"\anode_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06nodeId\"\x10\n" +
-	"\x0eResumeResponse\"3\n" +
-	"\fLeaveRequest\x12#\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06nodeId\"\x14\n" +
+	"\x12ResumeNodeResponse\"8\n" +
+	"\x11RemoveNodeRequest\x12#\n" +
 	"\anode_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06nodeId\"\x0f\n" +
-	"\rLeaveResponse\"2\n" +
-	"\vDownRequest\x12#\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06nodeId\"\x14\n" +
+	"\x12RemoveNodeResponse\"6\n" +
+	"\x0fDownNodeRequest\x12#\n" +
 	"\anode_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06nodeId\"\x0e\n" +
-	"\fDownResponse\"\x12\n" +
-	"\x10RebalanceRequest\")\n" +
-	"\x11RebalanceResponse\x12\x14\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06nodeId\"\x12\n" +
+	"\x10DownNodeResponse\"\x18\n" +
+	"\x16RebalanceShardsRequest\"/\n" +
+	"\x17RebalanceShardsResponse\x12\x14\n" +
 	"\x05moves\x18\x01 \x01(\rR\x05moves\"M\n" +
 	"\aSetting\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -5567,9 +5568,9 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x17FinalizeUpgradeResponse\x12'\n" +
 	"\x0fcluster_version\x18\x01 \x01(\rR\x0eclusterVersion\x124\n" +
 	"\x16target_cluster_version\x18\x02 \x01(\rR\x14targetClusterVersion\x124\n" +
-	"\x05nodes\x18\x03 \x03(\v2\x1e.hostd.cluster.v1.NodeVersionsR\x05nodes\"\x13\n" +
-	"\x11InitializeRequest\"\x84\x01\n" +
-	"\x12InitializeResponse\x12\x1d\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x1e.hostd.cluster.v1.NodeVersionsR\x05nodes\"\x1a\n" +
+	"\x18InitializeClusterRequest\"\x8b\x01\n" +
+	"\x19InitializeClusterResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\"\n" +
 	"\fbootstrapped\x18\x02 \x01(\bR\fbootstrapped\x12+\n" +
@@ -5664,20 +5665,20 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"token_name\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\ttokenName\"\x15\n" +
-	"\x13DeleteTokenResponse\"\x9f\x01\n" +
-	"\vCanIRequest\x12\x1b\n" +
+	"\x13DeleteTokenResponse\"\xa6\x01\n" +
+	"\x12CheckAccessRequest\x12\x1b\n" +
 	"\x04verb\x18\x01 \x01(\tB\a\xbaH\x04r\x02(\x10R\x04verb\x12(\n" +
 	"\ventity_type\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\n" +
 	"entityType\x12%\n" +
 	"\tentity_id\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\bentityId\x12\"\n" +
-	"\acommand\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\acommand\"\x96\x01\n" +
-	"\fCanIResponse\x12\x18\n" +
+	"\acommand\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\acommand\"\x9d\x01\n" +
+	"\x13CheckAccessResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x16\n" +
 	"\x06groups\x18\x05 \x03(\tR\x06groups\x12\x14\n" +
-	"\x05roles\x18\x06 \x03(\tR\x05roles2\xcc\x17\n" +
+	"\x05roles\x18\x06 \x03(\tR\x05roles2\xbb\x18\n" +
 	"\x0eClusterService\x12`\n" +
 	"\n" +
 	"GetCluster\x12#.hostd.cluster.v1.GetClusterRequest\x1a$.hostd.cluster.v1.GetClusterResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12`\n" +
@@ -5690,15 +5691,16 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\bTailLogs\x12!.hostd.cluster.v1.TailLogsRequest\x1a\".hostd.cluster.v1.TailLogsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12b\n" +
 	"\vProfileNode\x12$.hostd.cluster.v1.ProfileNodeRequest\x1a%.hostd.cluster.v1.ProfileNodeResponse\"\x04\xf0\xe4\x19\b0\x01\x12k\n" +
 	"\rProfileGuests\x12&.hostd.cluster.v1.ProfileGuestsRequest\x1a'.hostd.cluster.v1.ProfileGuestsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12Z\n" +
-	"\tMoveShard\x12\".hostd.cluster.v1.MoveShardRequest\x1a#.hostd.cluster.v1.MoveShardResponse\"\x04\xf0\xe4\x19\b\x12N\n" +
-	"\x05Drain\x12\x1e.hostd.cluster.v1.DrainRequest\x1a\x1f.hostd.cluster.v1.DrainResponse\"\x04\xf0\xe4\x19\b\x12Q\n" +
-	"\x06Resume\x12\x1f.hostd.cluster.v1.ResumeRequest\x1a .hostd.cluster.v1.ResumeResponse\"\x04\xf0\xe4\x19\b\x12N\n" +
-	"\x05Leave\x12\x1e.hostd.cluster.v1.LeaveRequest\x1a\x1f.hostd.cluster.v1.LeaveResponse\"\x04\xf0\xe4\x19\b\x12K\n" +
-	"\x04Down\x12\x1d.hostd.cluster.v1.DownRequest\x1a\x1e.hostd.cluster.v1.DownResponse\"\x04\xf0\xe4\x19\b\x12Z\n" +
-	"\tRebalance\x12\".hostd.cluster.v1.RebalanceRequest\x1a#.hostd.cluster.v1.RebalanceResponse\"\x04\xf0\xe4\x19\b\x12l\n" +
-	"\x0fFinalizeUpgrade\x12(.hostd.cluster.v1.FinalizeUpgradeRequest\x1a).hostd.cluster.v1.FinalizeUpgradeResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
+	"\tMoveShard\x12\".hostd.cluster.v1.MoveShardRequest\x1a#.hostd.cluster.v1.MoveShardResponse\"\x04\xf0\xe4\x19\b\x12Z\n" +
+	"\tDrainNode\x12\".hostd.cluster.v1.DrainNodeRequest\x1a#.hostd.cluster.v1.DrainNodeResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
 	"\n" +
-	"Initialize\x12#.hostd.cluster.v1.InitializeRequest\x1a$.hostd.cluster.v1.InitializeResponse\"\x04\xf0\xe4\x19\b\x12Z\n" +
+	"ResumeNode\x12#.hostd.cluster.v1.ResumeNodeRequest\x1a$.hostd.cluster.v1.ResumeNodeResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
+	"\n" +
+	"RemoveNode\x12#.hostd.cluster.v1.RemoveNodeRequest\x1a$.hostd.cluster.v1.RemoveNodeResponse\"\x04\xf0\xe4\x19\b\x12W\n" +
+	"\bDownNode\x12!.hostd.cluster.v1.DownNodeRequest\x1a\".hostd.cluster.v1.DownNodeResponse\"\x04\xf0\xe4\x19\b\x12l\n" +
+	"\x0fRebalanceShards\x12(.hostd.cluster.v1.RebalanceShardsRequest\x1a).hostd.cluster.v1.RebalanceShardsResponse\"\x04\xf0\xe4\x19\b\x12l\n" +
+	"\x0fFinalizeUpgrade\x12(.hostd.cluster.v1.FinalizeUpgradeRequest\x1a).hostd.cluster.v1.FinalizeUpgradeResponse\"\x04\xf0\xe4\x19\b\x12r\n" +
+	"\x11InitializeCluster\x12*.hostd.cluster.v1.InitializeClusterRequest\x1a+.hostd.cluster.v1.InitializeClusterResponse\"\x04\xf0\xe4\x19\b\x12Z\n" +
 	"\tSetPolicy\x12\".hostd.cluster.v1.SetPolicyRequest\x1a#.hostd.cluster.v1.SetPolicyResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
 	"\n" +
 	"PutSetting\x12#.hostd.cluster.v1.PutSettingRequest\x1a$.hostd.cluster.v1.PutSettingResponse\"\x04\xf0\xe4\x19\a\x12`\n" +
@@ -5725,8 +5727,8 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\vCreateToken\x12$.hostd.cluster.v1.CreateTokenRequest\x1a%.hostd.cluster.v1.CreateTokenResponse\"\x04\xf0\xe4\x19\n" +
 	"\x12`\n" +
 	"\vDeleteToken\x12$.hostd.cluster.v1.DeleteTokenRequest\x1a%.hostd.cluster.v1.DeleteTokenResponse\"\x04\xf0\xe4\x19\n" +
-	"\x12N\n" +
-	"\x04CanI\x12\x1d.hostd.cluster.v1.CanIRequest\x1a\x1e.hostd.cluster.v1.CanIResponse\"\a\xf0\xe4\x19\v\x90\x02\x01B;Z9github.com/hostd/hostd/api/gen/hostd/cluster/v1;clusterv1b\x06proto3"
+	"\x12c\n" +
+	"\vCheckAccess\x12$.hostd.cluster.v1.CheckAccessRequest\x1a%.hostd.cluster.v1.CheckAccessResponse\"\a\xf0\xe4\x19\v\x90\x02\x01B;Z9github.com/hostd/hostd/api/gen/hostd/cluster/v1;clusterv1b\x06proto3"
 
 var (
 	file_hostd_cluster_v1_cluster_proto_rawDescOnce sync.Once
@@ -5771,16 +5773,16 @@ var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*ProfileGuestsResponse)(nil),       // 25: hostd.cluster.v1.ProfileGuestsResponse
 	(*MoveShardRequest)(nil),            // 26: hostd.cluster.v1.MoveShardRequest
 	(*MoveShardResponse)(nil),           // 27: hostd.cluster.v1.MoveShardResponse
-	(*DrainRequest)(nil),                // 28: hostd.cluster.v1.DrainRequest
-	(*DrainResponse)(nil),               // 29: hostd.cluster.v1.DrainResponse
-	(*ResumeRequest)(nil),               // 30: hostd.cluster.v1.ResumeRequest
-	(*ResumeResponse)(nil),              // 31: hostd.cluster.v1.ResumeResponse
-	(*LeaveRequest)(nil),                // 32: hostd.cluster.v1.LeaveRequest
-	(*LeaveResponse)(nil),               // 33: hostd.cluster.v1.LeaveResponse
-	(*DownRequest)(nil),                 // 34: hostd.cluster.v1.DownRequest
-	(*DownResponse)(nil),                // 35: hostd.cluster.v1.DownResponse
-	(*RebalanceRequest)(nil),            // 36: hostd.cluster.v1.RebalanceRequest
-	(*RebalanceResponse)(nil),           // 37: hostd.cluster.v1.RebalanceResponse
+	(*DrainNodeRequest)(nil),            // 28: hostd.cluster.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),           // 29: hostd.cluster.v1.DrainNodeResponse
+	(*ResumeNodeRequest)(nil),           // 30: hostd.cluster.v1.ResumeNodeRequest
+	(*ResumeNodeResponse)(nil),          // 31: hostd.cluster.v1.ResumeNodeResponse
+	(*RemoveNodeRequest)(nil),           // 32: hostd.cluster.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),          // 33: hostd.cluster.v1.RemoveNodeResponse
+	(*DownNodeRequest)(nil),             // 34: hostd.cluster.v1.DownNodeRequest
+	(*DownNodeResponse)(nil),            // 35: hostd.cluster.v1.DownNodeResponse
+	(*RebalanceShardsRequest)(nil),      // 36: hostd.cluster.v1.RebalanceShardsRequest
+	(*RebalanceShardsResponse)(nil),     // 37: hostd.cluster.v1.RebalanceShardsResponse
 	(*Setting)(nil),                     // 38: hostd.cluster.v1.Setting
 	(*PutSettingRequest)(nil),           // 39: hostd.cluster.v1.PutSettingRequest
 	(*PutSettingResponse)(nil),          // 40: hostd.cluster.v1.PutSettingResponse
@@ -5795,8 +5797,8 @@ var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*SetPolicyResponse)(nil),           // 49: hostd.cluster.v1.SetPolicyResponse
 	(*FinalizeUpgradeRequest)(nil),      // 50: hostd.cluster.v1.FinalizeUpgradeRequest
 	(*FinalizeUpgradeResponse)(nil),     // 51: hostd.cluster.v1.FinalizeUpgradeResponse
-	(*InitializeRequest)(nil),           // 52: hostd.cluster.v1.InitializeRequest
-	(*InitializeResponse)(nil),          // 53: hostd.cluster.v1.InitializeResponse
+	(*InitializeClusterRequest)(nil),    // 52: hostd.cluster.v1.InitializeClusterRequest
+	(*InitializeClusterResponse)(nil),   // 53: hostd.cluster.v1.InitializeClusterResponse
 	(*NodeVersions)(nil),                // 54: hostd.cluster.v1.NodeVersions
 	(*RoleRule)(nil),                    // 55: hostd.cluster.v1.RoleRule
 	(*RoleQuotas)(nil),                  // 56: hostd.cluster.v1.RoleQuotas
@@ -5821,8 +5823,8 @@ var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*CreateTokenResponse)(nil),         // 75: hostd.cluster.v1.CreateTokenResponse
 	(*DeleteTokenRequest)(nil),          // 76: hostd.cluster.v1.DeleteTokenRequest
 	(*DeleteTokenResponse)(nil),         // 77: hostd.cluster.v1.DeleteTokenResponse
-	(*CanIRequest)(nil),                 // 78: hostd.cluster.v1.CanIRequest
-	(*CanIResponse)(nil),                // 79: hostd.cluster.v1.CanIResponse
+	(*CheckAccessRequest)(nil),          // 78: hostd.cluster.v1.CheckAccessRequest
+	(*CheckAccessResponse)(nil),         // 79: hostd.cluster.v1.CheckAccessResponse
 	(*TailLogsResponse_Line)(nil),       // 80: hostd.cluster.v1.TailLogsResponse.Line
 	(*ProfileGuestsResponse_Stack)(nil), // 81: hostd.cluster.v1.ProfileGuestsResponse.Stack
 	(*timestamppb.Timestamp)(nil),       // 82: google.protobuf.Timestamp
@@ -5874,13 +5876,13 @@ var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	22, // 43: hostd.cluster.v1.ClusterService.ProfileNode:input_type -> hostd.cluster.v1.ProfileNodeRequest
 	24, // 44: hostd.cluster.v1.ClusterService.ProfileGuests:input_type -> hostd.cluster.v1.ProfileGuestsRequest
 	26, // 45: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
-	28, // 46: hostd.cluster.v1.ClusterService.Drain:input_type -> hostd.cluster.v1.DrainRequest
-	30, // 47: hostd.cluster.v1.ClusterService.Resume:input_type -> hostd.cluster.v1.ResumeRequest
-	32, // 48: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
-	34, // 49: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
-	36, // 50: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
+	28, // 46: hostd.cluster.v1.ClusterService.DrainNode:input_type -> hostd.cluster.v1.DrainNodeRequest
+	30, // 47: hostd.cluster.v1.ClusterService.ResumeNode:input_type -> hostd.cluster.v1.ResumeNodeRequest
+	32, // 48: hostd.cluster.v1.ClusterService.RemoveNode:input_type -> hostd.cluster.v1.RemoveNodeRequest
+	34, // 49: hostd.cluster.v1.ClusterService.DownNode:input_type -> hostd.cluster.v1.DownNodeRequest
+	36, // 50: hostd.cluster.v1.ClusterService.RebalanceShards:input_type -> hostd.cluster.v1.RebalanceShardsRequest
 	50, // 51: hostd.cluster.v1.ClusterService.FinalizeUpgrade:input_type -> hostd.cluster.v1.FinalizeUpgradeRequest
-	52, // 52: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
+	52, // 52: hostd.cluster.v1.ClusterService.InitializeCluster:input_type -> hostd.cluster.v1.InitializeClusterRequest
 	48, // 53: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
 	39, // 54: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
 	41, // 55: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
@@ -5895,7 +5897,7 @@ var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	72, // 64: hostd.cluster.v1.ClusterService.ListTokens:input_type -> hostd.cluster.v1.ListTokensRequest
 	74, // 65: hostd.cluster.v1.ClusterService.CreateToken:input_type -> hostd.cluster.v1.CreateTokenRequest
 	76, // 66: hostd.cluster.v1.ClusterService.DeleteToken:input_type -> hostd.cluster.v1.DeleteTokenRequest
-	78, // 67: hostd.cluster.v1.ClusterService.CanI:input_type -> hostd.cluster.v1.CanIRequest
+	78, // 67: hostd.cluster.v1.ClusterService.CheckAccess:input_type -> hostd.cluster.v1.CheckAccessRequest
 	6,  // 68: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
 	10, // 69: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
 	12, // 70: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
@@ -5905,13 +5907,13 @@ var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	23, // 74: hostd.cluster.v1.ClusterService.ProfileNode:output_type -> hostd.cluster.v1.ProfileNodeResponse
 	25, // 75: hostd.cluster.v1.ClusterService.ProfileGuests:output_type -> hostd.cluster.v1.ProfileGuestsResponse
 	27, // 76: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
-	29, // 77: hostd.cluster.v1.ClusterService.Drain:output_type -> hostd.cluster.v1.DrainResponse
-	31, // 78: hostd.cluster.v1.ClusterService.Resume:output_type -> hostd.cluster.v1.ResumeResponse
-	33, // 79: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
-	35, // 80: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
-	37, // 81: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
+	29, // 77: hostd.cluster.v1.ClusterService.DrainNode:output_type -> hostd.cluster.v1.DrainNodeResponse
+	31, // 78: hostd.cluster.v1.ClusterService.ResumeNode:output_type -> hostd.cluster.v1.ResumeNodeResponse
+	33, // 79: hostd.cluster.v1.ClusterService.RemoveNode:output_type -> hostd.cluster.v1.RemoveNodeResponse
+	35, // 80: hostd.cluster.v1.ClusterService.DownNode:output_type -> hostd.cluster.v1.DownNodeResponse
+	37, // 81: hostd.cluster.v1.ClusterService.RebalanceShards:output_type -> hostd.cluster.v1.RebalanceShardsResponse
 	51, // 82: hostd.cluster.v1.ClusterService.FinalizeUpgrade:output_type -> hostd.cluster.v1.FinalizeUpgradeResponse
-	53, // 83: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
+	53, // 83: hostd.cluster.v1.ClusterService.InitializeCluster:output_type -> hostd.cluster.v1.InitializeClusterResponse
 	49, // 84: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
 	40, // 85: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
 	42, // 86: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
@@ -5926,7 +5928,7 @@ var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	73, // 95: hostd.cluster.v1.ClusterService.ListTokens:output_type -> hostd.cluster.v1.ListTokensResponse
 	75, // 96: hostd.cluster.v1.ClusterService.CreateToken:output_type -> hostd.cluster.v1.CreateTokenResponse
 	77, // 97: hostd.cluster.v1.ClusterService.DeleteToken:output_type -> hostd.cluster.v1.DeleteTokenResponse
-	79, // 98: hostd.cluster.v1.ClusterService.CanI:output_type -> hostd.cluster.v1.CanIResponse
+	79, // 98: hostd.cluster.v1.ClusterService.CheckAccess:output_type -> hostd.cluster.v1.CheckAccessResponse
 	68, // [68:99] is the sub-list for method output_type
 	37, // [37:68] is the sub-list for method input_type
 	37, // [37:37] is the sub-list for extension type_name

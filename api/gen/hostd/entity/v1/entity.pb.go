@@ -104,8 +104,8 @@ func (Consistency) EnumDescriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{0}
 }
 
-// SendRequest is one command.
-type SendRequest struct {
+// SendCommandRequest is one command.
+type SendCommandRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -118,9 +118,9 @@ type SendRequest struct {
 	//
 	// Types that are valid to be assigned to Payload:
 	//
-	//	*SendRequest_Json
-	//	*SendRequest_Data
-	Payload isSendRequest_Payload `protobuf_oneof:"payload"`
+	//	*SendCommandRequest_Json
+	//	*SendCommandRequest_Data
+	Payload isSendCommandRequest_Payload `protobuf_oneof:"payload"`
 	// Idempotency key of the command, unique per entity: a retry with the same id
 	// returns the first reply and has no second effect. Up to 128 bytes of printable
 	// UTF-8. If it is empty, the server generates one, and a retry is a new command.
@@ -139,20 +139,20 @@ type SendRequest struct {
 	sizeCache         protoimpl.SizeCache
 }
 
-func (x *SendRequest) Reset() {
-	*x = SendRequest{}
+func (x *SendCommandRequest) Reset() {
+	*x = SendCommandRequest{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SendRequest) String() string {
+func (x *SendCommandRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SendRequest) ProtoMessage() {}
+func (*SendCommandRequest) ProtoMessage() {}
 
-func (x *SendRequest) ProtoReflect() protoreflect.Message {
+func (x *SendCommandRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -164,107 +164,107 @@ func (x *SendRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SendRequest.ProtoReflect.Descriptor instead.
-func (*SendRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use SendCommandRequest.ProtoReflect.Descriptor instead.
+func (*SendCommandRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *SendRequest) GetEntityType() string {
+func (x *SendCommandRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *SendRequest) GetEntityId() string {
+func (x *SendCommandRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *SendRequest) GetCommand() string {
+func (x *SendCommandRequest) GetCommand() string {
 	if x != nil {
 		return x.Command
 	}
 	return ""
 }
 
-func (x *SendRequest) GetPayload() isSendRequest_Payload {
+func (x *SendCommandRequest) GetPayload() isSendCommandRequest_Payload {
 	if x != nil {
 		return x.Payload
 	}
 	return nil
 }
 
-func (x *SendRequest) GetJson() *structpb.Value {
+func (x *SendCommandRequest) GetJson() *structpb.Value {
 	if x != nil {
-		if x, ok := x.Payload.(*SendRequest_Json); ok {
+		if x, ok := x.Payload.(*SendCommandRequest_Json); ok {
 			return x.Json
 		}
 	}
 	return nil
 }
 
-func (x *SendRequest) GetData() []byte {
+func (x *SendCommandRequest) GetData() []byte {
 	if x != nil {
-		if x, ok := x.Payload.(*SendRequest_Data); ok {
+		if x, ok := x.Payload.(*SendCommandRequest_Data); ok {
 			return x.Data
 		}
 	}
 	return nil
 }
 
-func (x *SendRequest) GetCommandId() string {
+func (x *SendCommandRequest) GetCommandId() string {
 	if x != nil {
 		return x.CommandId
 	}
 	return ""
 }
 
-func (x *SendRequest) GetExpectedSequence() uint64 {
+func (x *SendCommandRequest) GetExpectedSequence() uint64 {
 	if x != nil && x.ExpectedSequence != nil {
 		return *x.ExpectedSequence
 	}
 	return 0
 }
 
-func (x *SendRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *SendCommandRequest) GetFirstAttemptAgeMs() uint64 {
 	if x != nil {
 		return x.FirstAttemptAgeMs
 	}
 	return 0
 }
 
-type isSendRequest_Payload interface {
-	isSendRequest_Payload()
+type isSendCommandRequest_Payload interface {
+	isSendCommandRequest_Payload()
 }
 
-type SendRequest_Json struct {
+type SendCommandRequest_Json struct {
 	// Any JSON value. In the JSON encoding of this message, 64-bit integers keep all
 	// digits. In the binary encoding, integers beyond 2^53 are strings of digits.
 	Json *structpb.Value `protobuf:"bytes,4,opt,name=json,proto3,oneof"`
 }
 
-type SendRequest_Data struct {
+type SendCommandRequest_Data struct {
 	// Bytes; JSON text for a type with the encoding "json".
 	Data []byte `protobuf:"bytes,5,opt,name=data,proto3,oneof"`
 }
 
-func (*SendRequest_Json) isSendRequest_Payload() {}
+func (*SendCommandRequest_Json) isSendCommandRequest_Payload() {}
 
-func (*SendRequest_Data) isSendRequest_Payload() {}
+func (*SendCommandRequest_Data) isSendCommandRequest_Payload() {}
 
-// SendResponse is the result of a durable command.
-type SendResponse struct {
+// SendCommandResponse is the result of a durable command.
+type SendCommandResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command's reply; absent when it is empty.
 	//
 	// Types that are valid to be assigned to Payload:
 	//
-	//	*SendResponse_Json
-	//	*SendResponse_Data
-	Payload isSendResponse_Payload `protobuf_oneof:"payload"`
+	//	*SendCommandResponse_Json
+	//	*SendCommandResponse_Data
+	Payload isSendCommandResponse_Payload `protobuf_oneof:"payload"`
 	// The entity's sequence after the command.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// How many events the command emitted.
@@ -280,20 +280,20 @@ type SendResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SendResponse) Reset() {
-	*x = SendResponse{}
+func (x *SendCommandResponse) Reset() {
+	*x = SendCommandResponse{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SendResponse) String() string {
+func (x *SendCommandResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SendResponse) ProtoMessage() {}
+func (*SendCommandResponse) ProtoMessage() {}
 
-func (x *SendResponse) ProtoReflect() protoreflect.Message {
+func (x *SendCommandResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -305,112 +305,112 @@ func (x *SendResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SendResponse.ProtoReflect.Descriptor instead.
-func (*SendResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use SendCommandResponse.ProtoReflect.Descriptor instead.
+func (*SendCommandResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *SendResponse) GetPayload() isSendResponse_Payload {
+func (x *SendCommandResponse) GetPayload() isSendCommandResponse_Payload {
 	if x != nil {
 		return x.Payload
 	}
 	return nil
 }
 
-func (x *SendResponse) GetJson() *structpb.Value {
+func (x *SendCommandResponse) GetJson() *structpb.Value {
 	if x != nil {
-		if x, ok := x.Payload.(*SendResponse_Json); ok {
+		if x, ok := x.Payload.(*SendCommandResponse_Json); ok {
 			return x.Json
 		}
 	}
 	return nil
 }
 
-func (x *SendResponse) GetData() []byte {
+func (x *SendCommandResponse) GetData() []byte {
 	if x != nil {
-		if x, ok := x.Payload.(*SendResponse_Data); ok {
+		if x, ok := x.Payload.(*SendCommandResponse_Data); ok {
 			return x.Data
 		}
 	}
 	return nil
 }
 
-func (x *SendResponse) GetSequence() uint64 {
+func (x *SendCommandResponse) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
 	}
 	return 0
 }
 
-func (x *SendResponse) GetEventCount() uint32 {
+func (x *SendCommandResponse) GetEventCount() uint32 {
 	if x != nil {
 		return x.EventCount
 	}
 	return 0
 }
 
-func (x *SendResponse) GetDuplicate() bool {
+func (x *SendCommandResponse) GetDuplicate() bool {
 	if x != nil {
 		return x.Duplicate
 	}
 	return false
 }
 
-func (x *SendResponse) GetNodeId() string {
+func (x *SendCommandResponse) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-func (x *SendResponse) GetFuel() uint64 {
+func (x *SendCommandResponse) GetFuel() uint64 {
 	if x != nil {
 		return x.Fuel
 	}
 	return 0
 }
 
-type isSendResponse_Payload interface {
-	isSendResponse_Payload()
+type isSendCommandResponse_Payload interface {
+	isSendCommandResponse_Payload()
 }
 
-type SendResponse_Json struct {
+type SendCommandResponse_Json struct {
 	// The reply as a JSON value.
 	Json *structpb.Value `protobuf:"bytes,1,opt,name=json,proto3,oneof"`
 }
 
-type SendResponse_Data struct {
+type SendCommandResponse_Data struct {
 	// The reply as bytes.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
-func (*SendResponse_Json) isSendResponse_Payload() {}
+func (*SendCommandResponse_Json) isSendCommandResponse_Payload() {}
 
-func (*SendResponse_Data) isSendResponse_Payload() {}
+func (*SendCommandResponse_Data) isSendCommandResponse_Payload() {}
 
-// SendStreamRequest carries a batch of commands: 1 to 1,024.
-type SendStreamRequest struct {
+// SendCommandStreamRequest carries a batch of commands: 1 to 1,024.
+type SendCommandStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The commands, in order.
-	Requests      []*SendStreamRequest_Item `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
+	Requests      []*SendCommandStreamRequest_Item `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SendStreamRequest) Reset() {
-	*x = SendStreamRequest{}
+func (x *SendCommandStreamRequest) Reset() {
+	*x = SendCommandStreamRequest{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SendStreamRequest) String() string {
+func (x *SendCommandStreamRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SendStreamRequest) ProtoMessage() {}
+func (*SendCommandStreamRequest) ProtoMessage() {}
 
-func (x *SendStreamRequest) ProtoReflect() protoreflect.Message {
+func (x *SendCommandStreamRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -422,41 +422,41 @@ func (x *SendStreamRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SendStreamRequest.ProtoReflect.Descriptor instead.
-func (*SendStreamRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use SendCommandStreamRequest.ProtoReflect.Descriptor instead.
+func (*SendCommandStreamRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *SendStreamRequest) GetRequests() []*SendStreamRequest_Item {
+func (x *SendCommandStreamRequest) GetRequests() []*SendCommandStreamRequest_Item {
 	if x != nil {
 		return x.Requests
 	}
 	return nil
 }
 
-// SendStreamResponse carries the responses that were ready.
-type SendStreamResponse struct {
+// SendCommandStreamResponse carries the responses that were ready.
+type SendCommandStreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The responses, in completion order.
-	Responses     []*SendStreamResponse_Item `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
+	Responses     []*SendCommandStreamResponse_Item `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SendStreamResponse) Reset() {
-	*x = SendStreamResponse{}
+func (x *SendCommandStreamResponse) Reset() {
+	*x = SendCommandStreamResponse{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SendStreamResponse) String() string {
+func (x *SendCommandStreamResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SendStreamResponse) ProtoMessage() {}
+func (*SendCommandStreamResponse) ProtoMessage() {}
 
-func (x *SendStreamResponse) ProtoReflect() protoreflect.Message {
+func (x *SendCommandStreamResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -468,12 +468,12 @@ func (x *SendStreamResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SendStreamResponse.ProtoReflect.Descriptor instead.
-func (*SendStreamResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use SendCommandStreamResponse.ProtoReflect.Descriptor instead.
+func (*SendCommandStreamResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *SendStreamResponse) GetResponses() []*SendStreamResponse_Item {
+func (x *SendCommandStreamResponse) GetResponses() []*SendCommandStreamResponse_Item {
 	if x != nil {
 		return x.Responses
 	}
@@ -695,8 +695,8 @@ func (x *EventsTruncated) GetFirst() uint64 {
 	return 0
 }
 
-// QueryRequest is one query.
-type QueryRequest struct {
+// QueryEntityRequest is one query.
+type QueryEntityRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -709,29 +709,29 @@ type QueryRequest struct {
 	//
 	// Types that are valid to be assigned to Payload:
 	//
-	//	*QueryRequest_Json
-	//	*QueryRequest_Data
-	Payload isQueryRequest_Payload `protobuf_oneof:"payload"`
+	//	*QueryEntityRequest_Json
+	//	*QueryEntityRequest_Data
+	Payload isQueryEntityRequest_Payload `protobuf_oneof:"payload"`
 	// LINEARIZABLE by default.
 	Consistency   Consistency `protobuf:"varint,6,opt,name=consistency,proto3,enum=hostd.entity.v1.Consistency" json:"consistency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QueryRequest) Reset() {
-	*x = QueryRequest{}
+func (x *QueryEntityRequest) Reset() {
+	*x = QueryEntityRequest{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QueryRequest) String() string {
+func (x *QueryEntityRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QueryRequest) ProtoMessage() {}
+func (*QueryEntityRequest) ProtoMessage() {}
 
-func (x *QueryRequest) ProtoReflect() protoreflect.Message {
+func (x *QueryEntityRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -743,93 +743,93 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
-func (*QueryRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use QueryEntityRequest.ProtoReflect.Descriptor instead.
+func (*QueryEntityRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *QueryRequest) GetEntityType() string {
+func (x *QueryEntityRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *QueryRequest) GetEntityId() string {
+func (x *QueryEntityRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *QueryRequest) GetQuery() string {
+func (x *QueryEntityRequest) GetQuery() string {
 	if x != nil {
 		return x.Query
 	}
 	return ""
 }
 
-func (x *QueryRequest) GetPayload() isQueryRequest_Payload {
+func (x *QueryEntityRequest) GetPayload() isQueryEntityRequest_Payload {
 	if x != nil {
 		return x.Payload
 	}
 	return nil
 }
 
-func (x *QueryRequest) GetJson() *structpb.Value {
+func (x *QueryEntityRequest) GetJson() *structpb.Value {
 	if x != nil {
-		if x, ok := x.Payload.(*QueryRequest_Json); ok {
+		if x, ok := x.Payload.(*QueryEntityRequest_Json); ok {
 			return x.Json
 		}
 	}
 	return nil
 }
 
-func (x *QueryRequest) GetData() []byte {
+func (x *QueryEntityRequest) GetData() []byte {
 	if x != nil {
-		if x, ok := x.Payload.(*QueryRequest_Data); ok {
+		if x, ok := x.Payload.(*QueryEntityRequest_Data); ok {
 			return x.Data
 		}
 	}
 	return nil
 }
 
-func (x *QueryRequest) GetConsistency() Consistency {
+func (x *QueryEntityRequest) GetConsistency() Consistency {
 	if x != nil {
 		return x.Consistency
 	}
 	return Consistency_LINEARIZABLE
 }
 
-type isQueryRequest_Payload interface {
-	isQueryRequest_Payload()
+type isQueryEntityRequest_Payload interface {
+	isQueryEntityRequest_Payload()
 }
 
-type QueryRequest_Json struct {
+type QueryEntityRequest_Json struct {
 	// Any JSON value. In the JSON encoding of this message, 64-bit integers keep all
 	// digits. In the binary encoding, integers beyond 2^53 are strings of digits.
 	Json *structpb.Value `protobuf:"bytes,4,opt,name=json,proto3,oneof"`
 }
 
-type QueryRequest_Data struct {
+type QueryEntityRequest_Data struct {
 	// Bytes; JSON text for a type with the encoding "json".
 	Data []byte `protobuf:"bytes,5,opt,name=data,proto3,oneof"`
 }
 
-func (*QueryRequest_Json) isQueryRequest_Payload() {}
+func (*QueryEntityRequest_Json) isQueryEntityRequest_Payload() {}
 
-func (*QueryRequest_Data) isQueryRequest_Payload() {}
+func (*QueryEntityRequest_Data) isQueryEntityRequest_Payload() {}
 
-// QueryResponse is the result of a query.
-type QueryResponse struct {
+// QueryEntityResponse is the result of a query.
+type QueryEntityResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reply; absent if it is empty.
 	//
 	// Types that are valid to be assigned to Payload:
 	//
-	//	*QueryResponse_Json
-	//	*QueryResponse_Data
-	Payload isQueryResponse_Payload `protobuf_oneof:"payload"`
+	//	*QueryEntityResponse_Json
+	//	*QueryEntityResponse_Data
+	Payload isQueryEntityResponse_Payload `protobuf_oneof:"payload"`
 	// The entity's sequence that the query saw; 0 when it has no events.
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Fuel that the query used.
@@ -838,20 +838,20 @@ type QueryResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QueryResponse) Reset() {
-	*x = QueryResponse{}
+func (x *QueryEntityResponse) Reset() {
+	*x = QueryEntityResponse{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QueryResponse) String() string {
+func (x *QueryEntityResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QueryResponse) ProtoMessage() {}
+func (*QueryEntityResponse) ProtoMessage() {}
 
-func (x *QueryResponse) ProtoReflect() protoreflect.Message {
+func (x *QueryEntityResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -863,67 +863,67 @@ func (x *QueryResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QueryResponse.ProtoReflect.Descriptor instead.
-func (*QueryResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use QueryEntityResponse.ProtoReflect.Descriptor instead.
+func (*QueryEntityResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *QueryResponse) GetPayload() isQueryResponse_Payload {
+func (x *QueryEntityResponse) GetPayload() isQueryEntityResponse_Payload {
 	if x != nil {
 		return x.Payload
 	}
 	return nil
 }
 
-func (x *QueryResponse) GetJson() *structpb.Value {
+func (x *QueryEntityResponse) GetJson() *structpb.Value {
 	if x != nil {
-		if x, ok := x.Payload.(*QueryResponse_Json); ok {
+		if x, ok := x.Payload.(*QueryEntityResponse_Json); ok {
 			return x.Json
 		}
 	}
 	return nil
 }
 
-func (x *QueryResponse) GetData() []byte {
+func (x *QueryEntityResponse) GetData() []byte {
 	if x != nil {
-		if x, ok := x.Payload.(*QueryResponse_Data); ok {
+		if x, ok := x.Payload.(*QueryEntityResponse_Data); ok {
 			return x.Data
 		}
 	}
 	return nil
 }
 
-func (x *QueryResponse) GetSequence() uint64 {
+func (x *QueryEntityResponse) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
 	}
 	return 0
 }
 
-func (x *QueryResponse) GetFuel() uint64 {
+func (x *QueryEntityResponse) GetFuel() uint64 {
 	if x != nil {
 		return x.Fuel
 	}
 	return 0
 }
 
-type isQueryResponse_Payload interface {
-	isQueryResponse_Payload()
+type isQueryEntityResponse_Payload interface {
+	isQueryEntityResponse_Payload()
 }
 
-type QueryResponse_Json struct {
+type QueryEntityResponse_Json struct {
 	// The reply as a JSON value.
 	Json *structpb.Value `protobuf:"bytes,1,opt,name=json,proto3,oneof"`
 }
 
-type QueryResponse_Data struct {
+type QueryEntityResponse_Data struct {
 	// The reply as bytes.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
-func (*QueryResponse_Json) isQueryResponse_Payload() {}
+func (*QueryEntityResponse_Json) isQueryEntityResponse_Payload() {}
 
-func (*QueryResponse_Data) isQueryResponse_Payload() {}
+func (*QueryEntityResponse_Data) isQueryEntityResponse_Payload() {}
 
 // ReadEventsRequest selects a range of an entity's events.
 type ReadEventsRequest struct {
@@ -1403,8 +1403,8 @@ func (x *Principal) GetGroups() []string {
 	return nil
 }
 
-// SubscribeRequest selects the events of a type.
-type SubscribeRequest struct {
+// SubscribeEventsRequest selects the events of a type.
+type SubscribeEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -1443,20 +1443,20 @@ type SubscribeRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SubscribeRequest) Reset() {
-	*x = SubscribeRequest{}
+func (x *SubscribeEventsRequest) Reset() {
+	*x = SubscribeEventsRequest{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SubscribeRequest) String() string {
+func (x *SubscribeEventsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SubscribeRequest) ProtoMessage() {}
+func (*SubscribeEventsRequest) ProtoMessage() {}
 
-func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
+func (x *SubscribeEventsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1468,83 +1468,83 @@ func (x *SubscribeRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SubscribeRequest.ProtoReflect.Descriptor instead.
-func (*SubscribeRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use SubscribeEventsRequest.ProtoReflect.Descriptor instead.
+func (*SubscribeEventsRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *SubscribeRequest) GetEntityType() string {
+func (x *SubscribeEventsRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *SubscribeRequest) GetTag() string {
+func (x *SubscribeEventsRequest) GetTag() string {
 	if x != nil {
 		return x.Tag
 	}
 	return ""
 }
 
-func (x *SubscribeRequest) GetCursor() string {
+func (x *SubscribeEventsRequest) GetCursor() string {
 	if x != nil {
 		return x.Cursor
 	}
 	return ""
 }
 
-func (x *SubscribeRequest) GetFollow() bool {
+func (x *SubscribeEventsRequest) GetFollow() bool {
 	if x != nil {
 		return x.Follow
 	}
 	return false
 }
 
-func (x *SubscribeRequest) GetShards() []uint32 {
+func (x *SubscribeEventsRequest) GetShards() []uint32 {
 	if x != nil {
 		return x.Shards
 	}
 	return nil
 }
 
-func (x *SubscribeRequest) GetAsData() bool {
+func (x *SubscribeEventsRequest) GetAsData() bool {
 	if x != nil {
 		return x.AsData
 	}
 	return false
 }
 
-func (x *SubscribeRequest) GetPartialCursors() bool {
+func (x *SubscribeEventsRequest) GetPartialCursors() bool {
 	if x != nil {
 		return x.PartialCursors
 	}
 	return false
 }
 
-func (x *SubscribeRequest) GetSkipTruncated() bool {
+func (x *SubscribeEventsRequest) GetSkipTruncated() bool {
 	if x != nil {
 		return x.SkipTruncated
 	}
 	return false
 }
 
-func (x *SubscribeRequest) GetUpcast() bool {
+func (x *SubscribeEventsRequest) GetUpcast() bool {
 	if x != nil {
 		return x.Upcast
 	}
 	return false
 }
 
-func (x *SubscribeRequest) GetFromNewest() bool {
+func (x *SubscribeEventsRequest) GetFromNewest() bool {
 	if x != nil {
 		return x.FromNewest
 	}
 	return false
 }
 
-// SubscribeResponse is one event of one entity.
-type SubscribeResponse struct {
+// SubscribeEventsResponse is one event of one entity.
+type SubscribeEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The event's number in the entity's history.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -1554,9 +1554,9 @@ type SubscribeResponse struct {
 	//
 	// Types that are valid to be assigned to Payload:
 	//
-	//	*SubscribeResponse_Json
-	//	*SubscribeResponse_Data
-	Payload isSubscribeResponse_Payload `protobuf_oneof:"payload"`
+	//	*SubscribeEventsResponse_Json
+	//	*SubscribeEventsResponse_Data
+	Payload isSubscribeEventsResponse_Payload `protobuf_oneof:"payload"`
 	// The command that emitted the event.
 	CommandId string `protobuf:"bytes,5,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// When the command ran, by the clock of the shard's log.
@@ -1581,20 +1581,20 @@ type SubscribeResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SubscribeResponse) Reset() {
-	*x = SubscribeResponse{}
+func (x *SubscribeEventsResponse) Reset() {
+	*x = SubscribeEventsResponse{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SubscribeResponse) String() string {
+func (x *SubscribeEventsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SubscribeResponse) ProtoMessage() {}
+func (*SubscribeEventsResponse) ProtoMessage() {}
 
-func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
+func (x *SubscribeEventsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1606,130 +1606,130 @@ func (x *SubscribeResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SubscribeResponse.ProtoReflect.Descriptor instead.
-func (*SubscribeResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use SubscribeEventsResponse.ProtoReflect.Descriptor instead.
+func (*SubscribeEventsResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *SubscribeResponse) GetSequence() uint64 {
+func (x *SubscribeEventsResponse) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
 	}
 	return 0
 }
 
-func (x *SubscribeResponse) GetEventType() string {
+func (x *SubscribeEventsResponse) GetEventType() string {
 	if x != nil {
 		return x.EventType
 	}
 	return ""
 }
 
-func (x *SubscribeResponse) GetPayload() isSubscribeResponse_Payload {
+func (x *SubscribeEventsResponse) GetPayload() isSubscribeEventsResponse_Payload {
 	if x != nil {
 		return x.Payload
 	}
 	return nil
 }
 
-func (x *SubscribeResponse) GetJson() *structpb.Value {
+func (x *SubscribeEventsResponse) GetJson() *structpb.Value {
 	if x != nil {
-		if x, ok := x.Payload.(*SubscribeResponse_Json); ok {
+		if x, ok := x.Payload.(*SubscribeEventsResponse_Json); ok {
 			return x.Json
 		}
 	}
 	return nil
 }
 
-func (x *SubscribeResponse) GetData() []byte {
+func (x *SubscribeEventsResponse) GetData() []byte {
 	if x != nil {
-		if x, ok := x.Payload.(*SubscribeResponse_Data); ok {
+		if x, ok := x.Payload.(*SubscribeEventsResponse_Data); ok {
 			return x.Data
 		}
 	}
 	return nil
 }
 
-func (x *SubscribeResponse) GetCommandId() string {
+func (x *SubscribeEventsResponse) GetCommandId() string {
 	if x != nil {
 		return x.CommandId
 	}
 	return ""
 }
 
-func (x *SubscribeResponse) GetRecordedAt() *timestamppb.Timestamp {
+func (x *SubscribeEventsResponse) GetRecordedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.RecordedAt
 	}
 	return nil
 }
 
-func (x *SubscribeResponse) GetTags() []string {
+func (x *SubscribeEventsResponse) GetTags() []string {
 	if x != nil {
 		return x.Tags
 	}
 	return nil
 }
 
-func (x *SubscribeResponse) GetModuleDigest() string {
+func (x *SubscribeEventsResponse) GetModuleDigest() string {
 	if x != nil {
 		return x.ModuleDigest
 	}
 	return ""
 }
 
-func (x *SubscribeResponse) GetEntityId() string {
+func (x *SubscribeEventsResponse) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *SubscribeResponse) GetCursor() string {
+func (x *SubscribeEventsResponse) GetCursor() string {
 	if x != nil {
 		return x.Cursor
 	}
 	return ""
 }
 
-func (x *SubscribeResponse) GetSkipped() uint64 {
+func (x *SubscribeEventsResponse) GetSkipped() uint64 {
 	if x != nil {
 		return x.Skipped
 	}
 	return 0
 }
 
-func (x *SubscribeResponse) GetPrincipal() *Principal {
+func (x *SubscribeEventsResponse) GetPrincipal() *Principal {
 	if x != nil {
 		return x.Principal
 	}
 	return nil
 }
 
-func (x *SubscribeResponse) GetStoredType() string {
+func (x *SubscribeEventsResponse) GetStoredType() string {
 	if x != nil {
 		return x.StoredType
 	}
 	return ""
 }
 
-type isSubscribeResponse_Payload interface {
-	isSubscribeResponse_Payload()
+type isSubscribeEventsResponse_Payload interface {
+	isSubscribeEventsResponse_Payload()
 }
 
-type SubscribeResponse_Json struct {
+type SubscribeEventsResponse_Json struct {
 	// The content as a JSON value, from types with the encoding "json".
 	Json *structpb.Value `protobuf:"bytes,3,opt,name=json,proto3,oneof"`
 }
 
-type SubscribeResponse_Data struct {
+type SubscribeEventsResponse_Data struct {
 	// The content as bytes, from types with the encoding "bytes".
 	Data []byte `protobuf:"bytes,4,opt,name=data,proto3,oneof"`
 }
 
-func (*SubscribeResponse_Json) isSubscribeResponse_Payload() {}
+func (*SubscribeEventsResponse_Json) isSubscribeEventsResponse_Payload() {}
 
-func (*SubscribeResponse_Data) isSubscribeResponse_Payload() {}
+func (*SubscribeEventsResponse_Data) isSubscribeEventsResponse_Payload() {}
 
 // GetEntityRequest names an entity.
 type GetEntityRequest struct {
@@ -1804,8 +1804,8 @@ type GetEntityResponse struct {
 	ModuleDigest string `protobuf:"bytes,6,opt,name=module_digest,json=moduleDigest,proto3" json:"module_digest,omitempty"`
 	// True if its state is in memory.
 	Resident bool `protobuf:"varint,7,opt,name=resident,proto3" json:"resident,omitempty"`
-	// Size of the state in its last snapshot or, if there is none, an estimate of the size
-	// in memory.
+	// Size of the state in its last snapshot or, if there is none, an estimate of the
+	// size in memory.
 	StateBytes uint64 `protobuf:"varint,8,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	// Its pending timers; 256 at most. ListTimers has all.
 	Timers []*Timer `protobuf:"bytes,9,rep,name=timers,proto3" json:"timers,omitempty"`
@@ -1971,7 +1971,8 @@ type OperatorAction struct {
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// For "skip-timer", the name of the timer.
 	Timer string `protobuf:"bytes,2,opt,name=timer,proto3" json:"timer,omitempty"`
-	// The idempotency key of the request; generated by the server if the request had none.
+	// The idempotency key of the request; generated by the server if the request had
+	// none.
 	CommandId string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// When it took effect, by the shard's clock.
 	RecordedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=recorded_at,json=recordedAt,proto3" json:"recorded_at,omitempty"`
@@ -2334,12 +2335,12 @@ type ListEntitiesRequest struct {
 	// next_page_token of the previous page, with the same filter; empty for the first
 	// page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only entities with this status: "active", "deleted" or "quarantined";
-	// "resident", whose state is in memory; "passivated", which are active but not in
-	// memory; or "unverified", whose first events were truncated and which may have lost a
-	// part of their state when a different module began to serve them, under a release
-	// that did not compare states. Empty means all that are not deleted. Nodes call
-	// "quarantined" "parked" among each other; clients must not.
+	// Only entities with this status: "active", "deleted" or "quarantined"; "resident",
+	// whose state is in memory; "passivated", which are active but not in memory; or
+	// "unverified", whose first events were truncated and which may have lost a part of
+	// their state when a different module began to serve them, under a release that did
+	// not compare states. Empty means all that are not deleted. Nodes call "quarantined"
+	// "parked" among each other; clients must not.
 	Status        string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2479,8 +2480,8 @@ func (x *ListEntitiesResponse) GetNextPageToken() string {
 	return ""
 }
 
-// PassivateRequest names an entity.
-type PassivateRequest struct {
+// PassivateEntityRequest names an entity.
+type PassivateEntityRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -2490,20 +2491,20 @@ type PassivateRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PassivateRequest) Reset() {
-	*x = PassivateRequest{}
+func (x *PassivateEntityRequest) Reset() {
+	*x = PassivateEntityRequest{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PassivateRequest) String() string {
+func (x *PassivateEntityRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PassivateRequest) ProtoMessage() {}
+func (*PassivateEntityRequest) ProtoMessage() {}
 
-func (x *PassivateRequest) ProtoReflect() protoreflect.Message {
+func (x *PassivateEntityRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2515,46 +2516,46 @@ func (x *PassivateRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PassivateRequest.ProtoReflect.Descriptor instead.
-func (*PassivateRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use PassivateEntityRequest.ProtoReflect.Descriptor instead.
+func (*PassivateEntityRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{25}
 }
 
-func (x *PassivateRequest) GetEntityType() string {
+func (x *PassivateEntityRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *PassivateRequest) GetEntityId() string {
+func (x *PassivateEntityRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-// PassivateResponse says that the entity is no longer in memory.
-type PassivateResponse struct {
+// PassivateEntityResponse says that the entity is no longer in memory.
+type PassivateEntityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PassivateResponse) Reset() {
-	*x = PassivateResponse{}
+func (x *PassivateEntityResponse) Reset() {
+	*x = PassivateEntityResponse{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PassivateResponse) String() string {
+func (x *PassivateEntityResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PassivateResponse) ProtoMessage() {}
+func (*PassivateEntityResponse) ProtoMessage() {}
 
-func (x *PassivateResponse) ProtoReflect() protoreflect.Message {
+func (x *PassivateEntityResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2566,8 +2567,8 @@ func (x *PassivateResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PassivateResponse.ProtoReflect.Descriptor instead.
-func (*PassivateResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use PassivateEntityResponse.ProtoReflect.Descriptor instead.
+func (*PassivateEntityResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{26}
 }
 
@@ -2794,7 +2795,8 @@ type SkipTimerRequest struct {
 	// Idempotency key of the request, as for a command: a retry with the same id has no
 	// second effect. If it is empty, the server generates one.
 	CommandId string `protobuf:"bytes,4,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// As in SendRequest: a retry that is older than the idempotency window is not run.
+	// As in SendCommandRequest: a retry that is older than the idempotency window is not
+	// run.
 	FirstAttemptAgeMs uint64 `protobuf:"varint,5,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -2911,35 +2913,36 @@ func (x *SkipTimerResponse) GetSequence() uint64 {
 	return 0
 }
 
-// DeleteRequest names an entity.
-type DeleteRequest struct {
+// DeleteEntityRequest names an entity.
+type DeleteEntityRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// Entity id: 1 to 256 bytes of printable UTF-8.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Idempotency key of the deletion, as in SendRequest.
+	// Idempotency key of the deletion, as in SendCommandRequest.
 	CommandId string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// As in SendRequest: a retry that is older than the idempotency window is not run.
+	// As in SendCommandRequest: a retry that is older than the idempotency window is not
+	// run.
 	FirstAttemptAgeMs uint64 `protobuf:"varint,4,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
-func (x *DeleteRequest) Reset() {
-	*x = DeleteRequest{}
+func (x *DeleteEntityRequest) Reset() {
+	*x = DeleteEntityRequest{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DeleteRequest) String() string {
+func (x *DeleteEntityRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DeleteRequest) ProtoMessage() {}
+func (*DeleteEntityRequest) ProtoMessage() {}
 
-func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
+func (x *DeleteEntityRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2951,41 +2954,41 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
-func (*DeleteRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use DeleteEntityRequest.ProtoReflect.Descriptor instead.
+func (*DeleteEntityRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{33}
 }
 
-func (x *DeleteRequest) GetEntityType() string {
+func (x *DeleteEntityRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *DeleteRequest) GetEntityId() string {
+func (x *DeleteEntityRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *DeleteRequest) GetCommandId() string {
+func (x *DeleteEntityRequest) GetCommandId() string {
 	if x != nil {
 		return x.CommandId
 	}
 	return ""
 }
 
-func (x *DeleteRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *DeleteEntityRequest) GetFirstAttemptAgeMs() uint64 {
 	if x != nil {
 		return x.FirstAttemptAgeMs
 	}
 	return 0
 }
 
-// DeleteResponse says that the tombstone is durable.
-type DeleteResponse struct {
+// DeleteEntityResponse says that the tombstone is durable.
+type DeleteEntityResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sequence of the tombstone, or the entity's sequence if it did not exist.
 	Sequence      uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -2993,20 +2996,20 @@ type DeleteResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DeleteResponse) Reset() {
-	*x = DeleteResponse{}
+func (x *DeleteEntityResponse) Reset() {
+	*x = DeleteEntityResponse{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DeleteResponse) String() string {
+func (x *DeleteEntityResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DeleteResponse) ProtoMessage() {}
+func (*DeleteEntityResponse) ProtoMessage() {}
 
-func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
+func (x *DeleteEntityResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3018,12 +3021,12 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
-func (*DeleteResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use DeleteEntityResponse.ProtoReflect.Descriptor instead.
+func (*DeleteEntityResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{34}
 }
 
-func (x *DeleteResponse) GetSequence() uint64 {
+func (x *DeleteEntityResponse) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
 	}
@@ -3749,8 +3752,8 @@ func (*DiscardDeadLetterResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{45}
 }
 
-// HotEntitiesRequest asks for the entities with the most requests.
-type HotEntitiesRequest struct {
+// ListHotEntitiesRequest asks for the entities with the most requests.
+type ListHotEntitiesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Maximum number of entities, up to 1,000; 0 means 20.
 	Limit         uint32 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -3758,20 +3761,20 @@ type HotEntitiesRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HotEntitiesRequest) Reset() {
-	*x = HotEntitiesRequest{}
+func (x *ListHotEntitiesRequest) Reset() {
+	*x = ListHotEntitiesRequest{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HotEntitiesRequest) String() string {
+func (x *ListHotEntitiesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HotEntitiesRequest) ProtoMessage() {}
+func (*ListHotEntitiesRequest) ProtoMessage() {}
 
-func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
+func (x *ListHotEntitiesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3783,44 +3786,44 @@ func (x *HotEntitiesRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HotEntitiesRequest.ProtoReflect.Descriptor instead.
-func (*HotEntitiesRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListHotEntitiesRequest.ProtoReflect.Descriptor instead.
+func (*ListHotEntitiesRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{46}
 }
 
-func (x *HotEntitiesRequest) GetLimit() uint32 {
+func (x *ListHotEntitiesRequest) GetLimit() uint32 {
 	if x != nil {
 		return x.Limit
 	}
 	return 0
 }
 
-// HotEntitiesResponse covers the last 10 to 20 seconds. The numbers are estimates from
-// a sample of one in eight commands.
-type HotEntitiesResponse struct {
+// ListHotEntitiesResponse covers the last 10 to 20 seconds. The numbers are estimates
+// from a sample of one in eight commands.
+type ListHotEntitiesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The hottest first.
-	Entities []*HotEntitiesResponse_Entity `protobuf:"bytes,1,rep,name=entities,proto3" json:"entities,omitempty"`
+	Entities []*ListHotEntitiesResponse_Entity `protobuf:"bytes,1,rep,name=entities,proto3" json:"entities,omitempty"`
 	// Nodes that did not answer: entities of the shards that they lead are missing.
 	MissingNodes  []string `protobuf:"bytes,2,rep,name=missing_nodes,json=missingNodes,proto3" json:"missing_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HotEntitiesResponse) Reset() {
-	*x = HotEntitiesResponse{}
+func (x *ListHotEntitiesResponse) Reset() {
+	*x = ListHotEntitiesResponse{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HotEntitiesResponse) String() string {
+func (x *ListHotEntitiesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HotEntitiesResponse) ProtoMessage() {}
+func (*ListHotEntitiesResponse) ProtoMessage() {}
 
-func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
+func (x *ListHotEntitiesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3832,19 +3835,19 @@ func (x *HotEntitiesResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HotEntitiesResponse.ProtoReflect.Descriptor instead.
-func (*HotEntitiesResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListHotEntitiesResponse.ProtoReflect.Descriptor instead.
+func (*ListHotEntitiesResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{47}
 }
 
-func (x *HotEntitiesResponse) GetEntities() []*HotEntitiesResponse_Entity {
+func (x *ListHotEntitiesResponse) GetEntities() []*ListHotEntitiesResponse_Entity {
 	if x != nil {
 		return x.Entities
 	}
 	return nil
 }
 
-func (x *HotEntitiesResponse) GetMissingNodes() []string {
+func (x *ListHotEntitiesResponse) GetMissingNodes() []string {
 	if x != nil {
 		return x.MissingNodes
 	}
@@ -3852,30 +3855,30 @@ func (x *HotEntitiesResponse) GetMissingNodes() []string {
 }
 
 // Item is one command with its correlation id.
-type SendStreamRequest_Item struct {
+type SendCommandStreamRequest_Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Returned with the response. The server does not interpret it.
 	CorrelationId uint64 `protobuf:"varint,1,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
 	// The command. An invalid command fails only its item.
-	Request       *SendRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	Request       *SendCommandRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SendStreamRequest_Item) Reset() {
-	*x = SendStreamRequest_Item{}
+func (x *SendCommandStreamRequest_Item) Reset() {
+	*x = SendCommandStreamRequest_Item{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SendStreamRequest_Item) String() string {
+func (x *SendCommandStreamRequest_Item) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SendStreamRequest_Item) ProtoMessage() {}
+func (*SendCommandStreamRequest_Item) ProtoMessage() {}
 
-func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
+func (x *SendCommandStreamRequest_Item) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3887,19 +3890,19 @@ func (x *SendStreamRequest_Item) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SendStreamRequest_Item.ProtoReflect.Descriptor instead.
-func (*SendStreamRequest_Item) Descriptor() ([]byte, []int) {
+// Deprecated: Use SendCommandStreamRequest_Item.ProtoReflect.Descriptor instead.
+func (*SendCommandStreamRequest_Item) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{2, 0}
 }
 
-func (x *SendStreamRequest_Item) GetCorrelationId() uint64 {
+func (x *SendCommandStreamRequest_Item) GetCorrelationId() uint64 {
 	if x != nil {
 		return x.CorrelationId
 	}
 	return 0
 }
 
-func (x *SendStreamRequest_Item) GetRequest() *SendRequest {
+func (x *SendCommandStreamRequest_Item) GetRequest() *SendCommandRequest {
 	if x != nil {
 		return x.Request
 	}
@@ -3907,7 +3910,7 @@ func (x *SendStreamRequest_Item) GetRequest() *SendRequest {
 }
 
 // Item is the outcome of one command.
-type SendStreamResponse_Item struct {
+type SendCommandStreamResponse_Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The correlation id of the request's item.
 	CorrelationId uint64 `protobuf:"varint,1,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
@@ -3915,27 +3918,27 @@ type SendStreamResponse_Item struct {
 	//
 	// Types that are valid to be assigned to Outcome:
 	//
-	//	*SendStreamResponse_Item_Response
-	//	*SendStreamResponse_Item_Error
-	Outcome       isSendStreamResponse_Item_Outcome `protobuf_oneof:"outcome"`
+	//	*SendCommandStreamResponse_Item_Response
+	//	*SendCommandStreamResponse_Item_Error
+	Outcome       isSendCommandStreamResponse_Item_Outcome `protobuf_oneof:"outcome"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SendStreamResponse_Item) Reset() {
-	*x = SendStreamResponse_Item{}
+func (x *SendCommandStreamResponse_Item) Reset() {
+	*x = SendCommandStreamResponse_Item{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SendStreamResponse_Item) String() string {
+func (x *SendCommandStreamResponse_Item) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SendStreamResponse_Item) ProtoMessage() {}
+func (*SendCommandStreamResponse_Item) ProtoMessage() {}
 
-func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
+func (x *SendCommandStreamResponse_Item) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3947,60 +3950,60 @@ func (x *SendStreamResponse_Item) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SendStreamResponse_Item.ProtoReflect.Descriptor instead.
-func (*SendStreamResponse_Item) Descriptor() ([]byte, []int) {
+// Deprecated: Use SendCommandStreamResponse_Item.ProtoReflect.Descriptor instead.
+func (*SendCommandStreamResponse_Item) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{3, 0}
 }
 
-func (x *SendStreamResponse_Item) GetCorrelationId() uint64 {
+func (x *SendCommandStreamResponse_Item) GetCorrelationId() uint64 {
 	if x != nil {
 		return x.CorrelationId
 	}
 	return 0
 }
 
-func (x *SendStreamResponse_Item) GetOutcome() isSendStreamResponse_Item_Outcome {
+func (x *SendCommandStreamResponse_Item) GetOutcome() isSendCommandStreamResponse_Item_Outcome {
 	if x != nil {
 		return x.Outcome
 	}
 	return nil
 }
 
-func (x *SendStreamResponse_Item) GetResponse() *SendResponse {
+func (x *SendCommandStreamResponse_Item) GetResponse() *SendCommandResponse {
 	if x != nil {
-		if x, ok := x.Outcome.(*SendStreamResponse_Item_Response); ok {
+		if x, ok := x.Outcome.(*SendCommandStreamResponse_Item_Response); ok {
 			return x.Response
 		}
 	}
 	return nil
 }
 
-func (x *SendStreamResponse_Item) GetError() *Error {
+func (x *SendCommandStreamResponse_Item) GetError() *Error {
 	if x != nil {
-		if x, ok := x.Outcome.(*SendStreamResponse_Item_Error); ok {
+		if x, ok := x.Outcome.(*SendCommandStreamResponse_Item_Error); ok {
 			return x.Error
 		}
 	}
 	return nil
 }
 
-type isSendStreamResponse_Item_Outcome interface {
-	isSendStreamResponse_Item_Outcome()
+type isSendCommandStreamResponse_Item_Outcome interface {
+	isSendCommandStreamResponse_Item_Outcome()
 }
 
-type SendStreamResponse_Item_Response struct {
+type SendCommandStreamResponse_Item_Response struct {
 	// The command is durable.
-	Response *SendResponse `protobuf:"bytes,2,opt,name=response,proto3,oneof"`
+	Response *SendCommandResponse `protobuf:"bytes,2,opt,name=response,proto3,oneof"`
 }
 
-type SendStreamResponse_Item_Error struct {
+type SendCommandStreamResponse_Item_Error struct {
 	// The command failed; the code says whether to retry.
 	Error *Error `protobuf:"bytes,3,opt,name=error,proto3,oneof"`
 }
 
-func (*SendStreamResponse_Item_Response) isSendStreamResponse_Item_Outcome() {}
+func (*SendCommandStreamResponse_Item_Response) isSendCommandStreamResponse_Item_Outcome() {}
 
-func (*SendStreamResponse_Item_Error) isSendStreamResponse_Item_Outcome() {}
+func (*SendCommandStreamResponse_Item_Error) isSendCommandStreamResponse_Item_Outcome() {}
 
 // Record is what one command did to the entity.
 type ReadRecordsResponse_Record struct {
@@ -5010,7 +5013,7 @@ func (x *ListMessagesResponse_PendingMessage) GetSentAt() *timestamppb.Timestamp
 }
 
 // Entity is a busy entity.
-type HotEntitiesResponse_Entity struct {
+type ListHotEntitiesResponse_Entity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its type.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -5032,20 +5035,20 @@ type HotEntitiesResponse_Entity struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HotEntitiesResponse_Entity) Reset() {
-	*x = HotEntitiesResponse_Entity{}
+func (x *ListHotEntitiesResponse_Entity) Reset() {
+	*x = ListHotEntitiesResponse_Entity{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HotEntitiesResponse_Entity) String() string {
+func (x *ListHotEntitiesResponse_Entity) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HotEntitiesResponse_Entity) ProtoMessage() {}
+func (*ListHotEntitiesResponse_Entity) ProtoMessage() {}
 
-func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
+func (x *ListHotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -5057,61 +5060,61 @@ func (x *HotEntitiesResponse_Entity) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HotEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
-func (*HotEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListHotEntitiesResponse_Entity.ProtoReflect.Descriptor instead.
+func (*ListHotEntitiesResponse_Entity) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{47, 0}
 }
 
-func (x *HotEntitiesResponse_Entity) GetEntityType() string {
+func (x *ListHotEntitiesResponse_Entity) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *HotEntitiesResponse_Entity) GetEntityId() string {
+func (x *ListHotEntitiesResponse_Entity) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *HotEntitiesResponse_Entity) GetShardId() uint32 {
+func (x *ListHotEntitiesResponse_Entity) GetShardId() uint32 {
 	if x != nil {
 		return x.ShardId
 	}
 	return 0
 }
 
-func (x *HotEntitiesResponse_Entity) GetNodeId() string {
+func (x *ListHotEntitiesResponse_Entity) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-func (x *HotEntitiesResponse_Entity) GetCommandsPerSecond() float64 {
+func (x *ListHotEntitiesResponse_Entity) GetCommandsPerSecond() float64 {
 	if x != nil {
 		return x.CommandsPerSecond
 	}
 	return 0
 }
 
-func (x *HotEntitiesResponse_Entity) GetOverestimatePerSecond() float64 {
+func (x *ListHotEntitiesResponse_Entity) GetOverestimatePerSecond() float64 {
 	if x != nil {
 		return x.OverestimatePerSecond
 	}
 	return 0
 }
 
-func (x *HotEntitiesResponse_Entity) GetFuelPerSecond() float64 {
+func (x *ListHotEntitiesResponse_Entity) GetFuelPerSecond() float64 {
 	if x != nil {
 		return x.FuelPerSecond
 	}
 	return 0
 }
 
-func (x *HotEntitiesResponse_Entity) GetFuelShare() float64 {
+func (x *ListHotEntitiesResponse_Entity) GetFuelShare() float64 {
 	if x != nil {
 		return x.FuelShare
 	}
@@ -5122,8 +5125,8 @@ var File_hostd_entity_v1_entity_proto protoreflect.FileDescriptor
 
 const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/entity/v1/entity.proto\x12\x0fhostd.entity.v1\x1a\x1bbuf/validate/validate.proto\x1a\x19google/protobuf/any.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\x9a\x05\n" +
-	"\vSendRequest\x128\n" +
+	"\x1chostd/entity/v1/entity.proto\x12\x0fhostd.entity.v1\x1a\x1bbuf/validate/validate.proto\x1a\x19google/protobuf/any.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xa1\x05\n" +
+	"\x12SendCommandRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12z\n" +
@@ -5136,8 +5139,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fH\x01R\x10expectedSequence\x88\x01\x01\x12/\n" +
 	"\x14first_attempt_age_ms\x18\b \x01(\x04R\x11firstAttemptAgeMsB\t\n" +
 	"\apayloadB\x14\n" +
-	"\x12_expected_sequence\"\xe5\x01\n" +
-	"\fSendResponse\x12,\n" +
+	"\x12_expected_sequence\"\xec\x01\n" +
+	"\x13SendCommandResponse\x12,\n" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\x1f\n" +
@@ -5146,17 +5149,17 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tduplicate\x18\x05 \x01(\bR\tduplicate\x12\x17\n" +
 	"\anode_id\x18\x06 \x01(\tR\x06nodeId\x12\x12\n" +
 	"\x04fuel\x18\a \x01(\x04R\x04fuelB\t\n" +
-	"\apayload\"\xca\x01\n" +
-	"\x11SendStreamRequest\x12N\n" +
-	"\brequests\x18\x01 \x03(\v2'.hostd.entity.v1.SendStreamRequest.ItemB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\brequests\x1ae\n" +
+	"\apayload\"\xdf\x01\n" +
+	"\x18SendCommandStreamRequest\x12U\n" +
+	"\brequests\x18\x01 \x03(\v2..hostd.entity.v1.SendCommandStreamRequest.ItemB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\brequests\x1al\n" +
 	"\x04Item\x12%\n" +
-	"\x0ecorrelation_id\x18\x01 \x01(\x04R\rcorrelationId\x126\n" +
-	"\arequest\x18\x02 \x01(\v2\x1c.hostd.entity.v1.SendRequestR\arequest\"\x84\x02\n" +
-	"\x12SendStreamResponse\x12F\n" +
-	"\tresponses\x18\x01 \x03(\v2(.hostd.entity.v1.SendStreamResponse.ItemR\tresponses\x1a\xa5\x01\n" +
+	"\x0ecorrelation_id\x18\x01 \x01(\x04R\rcorrelationId\x12=\n" +
+	"\arequest\x18\x02 \x01(\v2#.hostd.entity.v1.SendCommandRequestR\arequest\"\x99\x02\n" +
+	"\x19SendCommandStreamResponse\x12M\n" +
+	"\tresponses\x18\x01 \x03(\v2/.hostd.entity.v1.SendCommandStreamResponse.ItemR\tresponses\x1a\xac\x01\n" +
 	"\x04Item\x12%\n" +
-	"\x0ecorrelation_id\x18\x01 \x01(\x04R\rcorrelationId\x12;\n" +
-	"\bresponse\x18\x02 \x01(\v2\x1d.hostd.entity.v1.SendResponseH\x00R\bresponse\x12.\n" +
+	"\x0ecorrelation_id\x18\x01 \x01(\x04R\rcorrelationId\x12B\n" +
+	"\bresponse\x18\x02 \x01(\v2$.hostd.entity.v1.SendCommandResponseH\x00R\bresponse\x12.\n" +
 	"\x05error\x18\x03 \x01(\v2\x16.hostd.entity.v1.ErrorH\x00R\x05errorB\t\n" +
 	"\aoutcome\"e\n" +
 	"\x05Error\x12\x12\n" +
@@ -5169,8 +5172,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x10SequenceMismatch\x12\x16\n" +
 	"\x06actual\x18\x01 \x01(\x04R\x06actual\"'\n" +
 	"\x0fEventsTruncated\x12\x14\n" +
-	"\x05first\x18\x01 \x01(\x04R\x05first\"\xd8\x03\n" +
-	"\fQueryRequest\x128\n" +
+	"\x05first\x18\x01 \x01(\x04R\x05first\"\xde\x03\n" +
+	"\x12QueryEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12v\n" +
@@ -5178,8 +5181,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04json\x18\x04 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x05 \x01(\fH\x00R\x04data\x12H\n" +
 	"\vconsistency\x18\x06 \x01(\x0e2\x1c.hostd.entity.v1.ConsistencyB\b\xbaH\x05\x82\x01\x02\x10\x01R\vconsistencyB\t\n" +
-	"\apayload\"\x8e\x01\n" +
-	"\rQueryResponse\x12,\n" +
+	"\apayload\"\x94\x01\n" +
+	"\x13QueryEntityResponse\x12,\n" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12\x12\n" +
@@ -5283,8 +5286,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tPrincipal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06groups\x18\x03 \x03(\tR\x06groups\"\xea\x02\n" +
-	"\x10SubscribeRequest\x128\n" +
+	"\x06groups\x18\x03 \x03(\tR\x06groups\"\xf0\x02\n" +
+	"\x16SubscribeEventsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
 	"\x03tag\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\x03tag\x12!\n" +
@@ -5297,8 +5300,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06upcast\x18\t \x01(\bR\x06upcast\x12\x1f\n" +
 	"\vfrom_newest\x18\n" +
 	" \x01(\bR\n" +
-	"fromNewest\"\xdc\x03\n" +
-	"\x11SubscribeResponse\x12\x1a\n" +
+	"fromNewest\"\xe2\x03\n" +
+	"\x17SubscribeEventsResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x02 \x01(\tR\teventType\x12,\n" +
@@ -5393,12 +5396,12 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x16\n" +
 	"\x06status\x18\x03 \x01(\tR\x06status\x12\x1a\n" +
 	"\bresident\x18\x04 \x01(\bR\bresident\x12J\n" +
-	"\btakeover\x18\x05 \x01(\v2..hostd.entity.v1.ListEntitiesResponse.TakeoverR\btakeover\"\xcb\x01\n" +
-	"\x10PassivateRequest\x128\n" +
+	"\btakeover\x18\x05 \x01(\v2..hostd.entity.v1.ListEntitiesResponse.TakeoverR\btakeover\"\xd1\x01\n" +
+	"\x16PassivateEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
-	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\x13\n" +
-	"\x11PassivateResponse\"\xcd\x01\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\x19\n" +
+	"\x17PassivateEntityResponse\"\xcd\x01\n" +
 	"\x12ClearFaultsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -5422,15 +5425,15 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"command_id\x18\x04 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
 	"\x14first_attempt_age_ms\x18\x05 \x01(\x04R\x11firstAttemptAgeMs\"/\n" +
 	"\x11SkipTimerResponse\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xf8\x02\n" +
-	"\rDeleteRequest\x128\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xfe\x02\n" +
+	"\x13DeleteEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12}\n" +
 	"\n" +
 	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
-	"\x14first_attempt_age_ms\x18\x04 \x01(\x04R\x11firstAttemptAgeMs\",\n" +
-	"\x0eDeleteResponse\x12\x1a\n" +
+	"\x14first_attempt_age_ms\x18\x04 \x01(\x04R\x11firstAttemptAgeMs\"2\n" +
+	"\x14DeleteEntityResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x82\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12%\n" +
@@ -5508,11 +5511,11 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x17RetryDeadLetterResponse\"5\n" +
 	"\x18DiscardDeadLetterRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\x02id\"\x1b\n" +
-	"\x19DiscardDeadLetterResponse\"4\n" +
-	"\x12HotEntitiesRequest\x12\x1e\n" +
-	"\x05limit\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x05limit\"\xaf\x03\n" +
-	"\x13HotEntitiesResponse\x12G\n" +
-	"\bentities\x18\x01 \x03(\v2+.hostd.entity.v1.HotEntitiesResponse.EntityR\bentities\x12#\n" +
+	"\x19DiscardDeadLetterResponse\"8\n" +
+	"\x16ListHotEntitiesRequest\x12\x1e\n" +
+	"\x05limit\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x05limit\"\xb7\x03\n" +
+	"\x17ListHotEntitiesResponse\x12K\n" +
+	"\bentities\x18\x01 \x03(\v2/.hostd.entity.v1.ListHotEntitiesResponse.EntityR\bentities\x12#\n" +
 	"\rmissing_nodes\x18\x02 \x03(\tR\fmissingNodes\x1a\xa9\x02\n" +
 	"\x06Entity\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
@@ -5527,25 +5530,24 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"fuel_share\x18\b \x01(\x01R\tfuelShare**\n" +
 	"\vConsistency\x12\x10\n" +
 	"\fLINEARIZABLE\x10\x00\x12\t\n" +
-	"\x05STALE\x10\x012\x94\x0f\n" +
-	"\rEntityService\x12I\n" +
-	"\x04Send\x12\x1c.hostd.entity.v1.SendRequest\x1a\x1d.hostd.entity.v1.SendResponse\"\x04\xf0\xe4\x19\x01\x12_\n" +
-	"\n" +
-	"SendStream\x12\".hostd.entity.v1.SendStreamRequest\x1a#.hostd.entity.v1.SendStreamResponse\"\x04\xf0\xe4\x19\x01(\x010\x01\x12O\n" +
-	"\x05Query\x12\x1d.hostd.entity.v1.QueryRequest\x1a\x1e.hostd.entity.v1.QueryResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12`\n" +
+	"\x05STALE\x10\x012\x92\x10\n" +
+	"\rEntityService\x12^\n" +
+	"\vSendCommand\x12#.hostd.entity.v1.SendCommandRequest\x1a$.hostd.entity.v1.SendCommandResponse\"\x04\xf0\xe4\x19\x01\x12t\n" +
+	"\x11SendCommandStream\x12).hostd.entity.v1.SendCommandStreamRequest\x1a*.hostd.entity.v1.SendCommandStreamResponse\"\x04\xf0\xe4\x19\x01(\x010\x01\x12a\n" +
+	"\vQueryEntity\x12#.hostd.entity.v1.QueryEntityRequest\x1a$.hostd.entity.v1.QueryEntityResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12`\n" +
 	"\n" +
 	"ReadEvents\x12\".hostd.entity.v1.ReadEventsRequest\x1a#.hostd.entity.v1.ReadEventsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12a\n" +
-	"\vReadRecords\x12#.hostd.entity.v1.ReadRecordsRequest\x1a$.hostd.entity.v1.ReadRecordsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12]\n" +
-	"\tSubscribe\x12!.hostd.entity.v1.SubscribeRequest\x1a\".hostd.entity.v1.SubscribeResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12[\n" +
+	"\vReadRecords\x12#.hostd.entity.v1.ReadRecordsRequest\x1a$.hostd.entity.v1.ReadRecordsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12o\n" +
+	"\x0fSubscribeEvents\x12'.hostd.entity.v1.SubscribeEventsRequest\x1a(.hostd.entity.v1.SubscribeEventsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x010\x01\x12[\n" +
 	"\tGetEntity\x12!.hostd.entity.v1.GetEntityRequest\x1a\".hostd.entity.v1.GetEntityResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12X\n" +
 	"\bGetState\x12 .hostd.entity.v1.GetStateRequest\x1a!.hostd.entity.v1.GetStateResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12d\n" +
-	"\fListEntities\x12$.hostd.entity.v1.ListEntitiesRequest\x1a%.hostd.entity.v1.ListEntitiesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12a\n" +
-	"\vHotEntities\x12#.hostd.entity.v1.HotEntitiesRequest\x1a$.hostd.entity.v1.HotEntitiesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12X\n" +
-	"\tPassivate\x12!.hostd.entity.v1.PassivateRequest\x1a\".hostd.entity.v1.PassivateResponse\"\x04\xf0\xe4\x19\x04\x12^\n" +
+	"\fListEntities\x12$.hostd.entity.v1.ListEntitiesRequest\x1a%.hostd.entity.v1.ListEntitiesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12m\n" +
+	"\x0fListHotEntities\x12'.hostd.entity.v1.ListHotEntitiesRequest\x1a(.hostd.entity.v1.ListHotEntitiesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12j\n" +
+	"\x0fPassivateEntity\x12'.hostd.entity.v1.PassivateEntityRequest\x1a(.hostd.entity.v1.PassivateEntityResponse\"\x04\xf0\xe4\x19\x04\x12^\n" +
 	"\vClearFaults\x12#.hostd.entity.v1.ClearFaultsRequest\x1a$.hostd.entity.v1.ClearFaultsResponse\"\x04\xf0\xe4\x19\x04\x12j\n" +
 	"\x0fClearTypeFaults\x12'.hostd.entity.v1.ClearTypeFaultsRequest\x1a(.hostd.entity.v1.ClearTypeFaultsResponse\"\x04\xf0\xe4\x19\x04\x12X\n" +
-	"\tSkipTimer\x12!.hostd.entity.v1.SkipTimerRequest\x1a\".hostd.entity.v1.SkipTimerResponse\"\x04\xf0\xe4\x19\x04\x12O\n" +
-	"\x06Delete\x12\x1e.hostd.entity.v1.DeleteRequest\x1a\x1f.hostd.entity.v1.DeleteResponse\"\x04\xf0\xe4\x19\x04\x12^\n" +
+	"\tSkipTimer\x12!.hostd.entity.v1.SkipTimerRequest\x1a\".hostd.entity.v1.SkipTimerResponse\"\x04\xf0\xe4\x19\x04\x12a\n" +
+	"\fDeleteEntity\x12$.hostd.entity.v1.DeleteEntityRequest\x1a%.hostd.entity.v1.DeleteEntityResponse\"\x04\xf0\xe4\x19\x04\x12^\n" +
 	"\n" +
 	"ListTimers\x12\".hostd.entity.v1.ListTimersRequest\x1a#.hostd.entity.v1.ListTimersResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12d\n" +
 	"\fListMessages\x12$.hostd.entity.v1.ListMessagesRequest\x1a%.hostd.entity.v1.ListMessagesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12m\n" +
@@ -5569,23 +5571,23 @@ var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(Consistency)(0),                            // 0: hostd.entity.v1.Consistency
-	(*SendRequest)(nil),                         // 1: hostd.entity.v1.SendRequest
-	(*SendResponse)(nil),                        // 2: hostd.entity.v1.SendResponse
-	(*SendStreamRequest)(nil),                   // 3: hostd.entity.v1.SendStreamRequest
-	(*SendStreamResponse)(nil),                  // 4: hostd.entity.v1.SendStreamResponse
+	(*SendCommandRequest)(nil),                  // 1: hostd.entity.v1.SendCommandRequest
+	(*SendCommandResponse)(nil),                 // 2: hostd.entity.v1.SendCommandResponse
+	(*SendCommandStreamRequest)(nil),            // 3: hostd.entity.v1.SendCommandStreamRequest
+	(*SendCommandStreamResponse)(nil),           // 4: hostd.entity.v1.SendCommandStreamResponse
 	(*Error)(nil),                               // 5: hostd.entity.v1.Error
 	(*Rejection)(nil),                           // 6: hostd.entity.v1.Rejection
 	(*SequenceMismatch)(nil),                    // 7: hostd.entity.v1.SequenceMismatch
 	(*EventsTruncated)(nil),                     // 8: hostd.entity.v1.EventsTruncated
-	(*QueryRequest)(nil),                        // 9: hostd.entity.v1.QueryRequest
-	(*QueryResponse)(nil),                       // 10: hostd.entity.v1.QueryResponse
+	(*QueryEntityRequest)(nil),                  // 9: hostd.entity.v1.QueryEntityRequest
+	(*QueryEntityResponse)(nil),                 // 10: hostd.entity.v1.QueryEntityResponse
 	(*ReadEventsRequest)(nil),                   // 11: hostd.entity.v1.ReadEventsRequest
 	(*ReadEventsResponse)(nil),                  // 12: hostd.entity.v1.ReadEventsResponse
 	(*ReadRecordsRequest)(nil),                  // 13: hostd.entity.v1.ReadRecordsRequest
 	(*ReadRecordsResponse)(nil),                 // 14: hostd.entity.v1.ReadRecordsResponse
 	(*Principal)(nil),                           // 15: hostd.entity.v1.Principal
-	(*SubscribeRequest)(nil),                    // 16: hostd.entity.v1.SubscribeRequest
-	(*SubscribeResponse)(nil),                   // 17: hostd.entity.v1.SubscribeResponse
+	(*SubscribeEventsRequest)(nil),              // 16: hostd.entity.v1.SubscribeEventsRequest
+	(*SubscribeEventsResponse)(nil),             // 17: hostd.entity.v1.SubscribeEventsResponse
 	(*GetEntityRequest)(nil),                    // 18: hostd.entity.v1.GetEntityRequest
 	(*GetEntityResponse)(nil),                   // 19: hostd.entity.v1.GetEntityResponse
 	(*OperatorAction)(nil),                      // 20: hostd.entity.v1.OperatorAction
@@ -5594,16 +5596,16 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*GetStateResponse)(nil),                    // 23: hostd.entity.v1.GetStateResponse
 	(*ListEntitiesRequest)(nil),                 // 24: hostd.entity.v1.ListEntitiesRequest
 	(*ListEntitiesResponse)(nil),                // 25: hostd.entity.v1.ListEntitiesResponse
-	(*PassivateRequest)(nil),                    // 26: hostd.entity.v1.PassivateRequest
-	(*PassivateResponse)(nil),                   // 27: hostd.entity.v1.PassivateResponse
+	(*PassivateEntityRequest)(nil),              // 26: hostd.entity.v1.PassivateEntityRequest
+	(*PassivateEntityResponse)(nil),             // 27: hostd.entity.v1.PassivateEntityResponse
 	(*ClearFaultsRequest)(nil),                  // 28: hostd.entity.v1.ClearFaultsRequest
 	(*ClearFaultsResponse)(nil),                 // 29: hostd.entity.v1.ClearFaultsResponse
 	(*ClearTypeFaultsRequest)(nil),              // 30: hostd.entity.v1.ClearTypeFaultsRequest
 	(*ClearTypeFaultsResponse)(nil),             // 31: hostd.entity.v1.ClearTypeFaultsResponse
 	(*SkipTimerRequest)(nil),                    // 32: hostd.entity.v1.SkipTimerRequest
 	(*SkipTimerResponse)(nil),                   // 33: hostd.entity.v1.SkipTimerResponse
-	(*DeleteRequest)(nil),                       // 34: hostd.entity.v1.DeleteRequest
-	(*DeleteResponse)(nil),                      // 35: hostd.entity.v1.DeleteResponse
+	(*DeleteEntityRequest)(nil),                 // 34: hostd.entity.v1.DeleteEntityRequest
+	(*DeleteEntityResponse)(nil),                // 35: hostd.entity.v1.DeleteEntityResponse
 	(*ListDeadLettersRequest)(nil),              // 36: hostd.entity.v1.ListDeadLettersRequest
 	(*ListDeadLettersResponse)(nil),             // 37: hostd.entity.v1.ListDeadLettersResponse
 	(*ListTimersRequest)(nil),                   // 38: hostd.entity.v1.ListTimersRequest
@@ -5615,10 +5617,10 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*RetryDeadLetterResponse)(nil),             // 44: hostd.entity.v1.RetryDeadLetterResponse
 	(*DiscardDeadLetterRequest)(nil),            // 45: hostd.entity.v1.DiscardDeadLetterRequest
 	(*DiscardDeadLetterResponse)(nil),           // 46: hostd.entity.v1.DiscardDeadLetterResponse
-	(*HotEntitiesRequest)(nil),                  // 47: hostd.entity.v1.HotEntitiesRequest
-	(*HotEntitiesResponse)(nil),                 // 48: hostd.entity.v1.HotEntitiesResponse
-	(*SendStreamRequest_Item)(nil),              // 49: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),             // 50: hostd.entity.v1.SendStreamResponse.Item
+	(*ListHotEntitiesRequest)(nil),              // 47: hostd.entity.v1.ListHotEntitiesRequest
+	(*ListHotEntitiesResponse)(nil),             // 48: hostd.entity.v1.ListHotEntitiesResponse
+	(*SendCommandStreamRequest_Item)(nil),       // 49: hostd.entity.v1.SendCommandStreamRequest.Item
+	(*SendCommandStreamResponse_Item)(nil),      // 50: hostd.entity.v1.SendCommandStreamResponse.Item
 	(*ReadRecordsResponse_Record)(nil),          // 51: hostd.entity.v1.ReadRecordsResponse.Record
 	(*ReadRecordsResponse_Event)(nil),           // 52: hostd.entity.v1.ReadRecordsResponse.Event
 	(*ReadRecordsResponse_Source)(nil),          // 53: hostd.entity.v1.ReadRecordsResponse.Source
@@ -5629,27 +5631,27 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*ListEntitiesResponse_Entity)(nil),         // 58: hostd.entity.v1.ListEntitiesResponse.Entity
 	(*ListTimersResponse_EntityTimer)(nil),      // 59: hostd.entity.v1.ListTimersResponse.EntityTimer
 	(*ListMessagesResponse_PendingMessage)(nil), // 60: hostd.entity.v1.ListMessagesResponse.PendingMessage
-	(*HotEntitiesResponse_Entity)(nil),          // 61: hostd.entity.v1.HotEntitiesResponse.Entity
+	(*ListHotEntitiesResponse_Entity)(nil),      // 61: hostd.entity.v1.ListHotEntitiesResponse.Entity
 	(*structpb.Value)(nil),                      // 62: google.protobuf.Value
 	(*anypb.Any)(nil),                           // 63: google.protobuf.Any
 	(*timestamppb.Timestamp)(nil),               // 64: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
-	62, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
-	62, // 1: hostd.entity.v1.SendResponse.json:type_name -> google.protobuf.Value
-	49, // 2: hostd.entity.v1.SendStreamRequest.requests:type_name -> hostd.entity.v1.SendStreamRequest.Item
-	50, // 3: hostd.entity.v1.SendStreamResponse.responses:type_name -> hostd.entity.v1.SendStreamResponse.Item
+	62, // 0: hostd.entity.v1.SendCommandRequest.json:type_name -> google.protobuf.Value
+	62, // 1: hostd.entity.v1.SendCommandResponse.json:type_name -> google.protobuf.Value
+	49, // 2: hostd.entity.v1.SendCommandStreamRequest.requests:type_name -> hostd.entity.v1.SendCommandStreamRequest.Item
+	50, // 3: hostd.entity.v1.SendCommandStreamResponse.responses:type_name -> hostd.entity.v1.SendCommandStreamResponse.Item
 	63, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	62, // 5: hostd.entity.v1.QueryRequest.json:type_name -> google.protobuf.Value
-	0,  // 6: hostd.entity.v1.QueryRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	62, // 7: hostd.entity.v1.QueryResponse.json:type_name -> google.protobuf.Value
+	62, // 5: hostd.entity.v1.QueryEntityRequest.json:type_name -> google.protobuf.Value
+	0,  // 6: hostd.entity.v1.QueryEntityRequest.consistency:type_name -> hostd.entity.v1.Consistency
+	62, // 7: hostd.entity.v1.QueryEntityResponse.json:type_name -> google.protobuf.Value
 	62, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
 	64, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	15, // 10: hostd.entity.v1.ReadEventsResponse.principal:type_name -> hostd.entity.v1.Principal
 	51, // 11: hostd.entity.v1.ReadRecordsResponse.records:type_name -> hostd.entity.v1.ReadRecordsResponse.Record
-	62, // 12: hostd.entity.v1.SubscribeResponse.json:type_name -> google.protobuf.Value
-	64, // 13: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	15, // 14: hostd.entity.v1.SubscribeResponse.principal:type_name -> hostd.entity.v1.Principal
+	62, // 12: hostd.entity.v1.SubscribeEventsResponse.json:type_name -> google.protobuf.Value
+	64, // 13: hostd.entity.v1.SubscribeEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	15, // 14: hostd.entity.v1.SubscribeEventsResponse.principal:type_name -> hostd.entity.v1.Principal
 	21, // 15: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
 	20, // 16: hostd.entity.v1.GetEntityResponse.operator_actions:type_name -> hostd.entity.v1.OperatorAction
 	64, // 17: hostd.entity.v1.GetEntityResponse.quarantined_until:type_name -> google.protobuf.Timestamp
@@ -5662,10 +5664,10 @@ var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	59, // 24: hostd.entity.v1.ListTimersResponse.timers:type_name -> hostd.entity.v1.ListTimersResponse.EntityTimer
 	60, // 25: hostd.entity.v1.ListMessagesResponse.messages:type_name -> hostd.entity.v1.ListMessagesResponse.PendingMessage
 	64, // 26: hostd.entity.v1.DeadLetter.rejected_at:type_name -> google.protobuf.Timestamp
-	61, // 27: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
-	1,  // 28: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
-	2,  // 29: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
-	5,  // 30: hostd.entity.v1.SendStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
+	61, // 27: hostd.entity.v1.ListHotEntitiesResponse.entities:type_name -> hostd.entity.v1.ListHotEntitiesResponse.Entity
+	1,  // 28: hostd.entity.v1.SendCommandStreamRequest.Item.request:type_name -> hostd.entity.v1.SendCommandRequest
+	2,  // 29: hostd.entity.v1.SendCommandStreamResponse.Item.response:type_name -> hostd.entity.v1.SendCommandResponse
+	5,  // 30: hostd.entity.v1.SendCommandStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
 	52, // 31: hostd.entity.v1.ReadRecordsResponse.Record.events:type_name -> hostd.entity.v1.ReadRecordsResponse.Event
 	64, // 32: hostd.entity.v1.ReadRecordsResponse.Record.recorded_at:type_name -> google.protobuf.Timestamp
 	15, // 33: hostd.entity.v1.ReadRecordsResponse.Record.principal:type_name -> hostd.entity.v1.Principal
@@ -5680,41 +5682,41 @@ var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	57, // 42: hostd.entity.v1.ListEntitiesResponse.Entity.takeover:type_name -> hostd.entity.v1.ListEntitiesResponse.Takeover
 	21, // 43: hostd.entity.v1.ListTimersResponse.EntityTimer.timer:type_name -> hostd.entity.v1.Timer
 	64, // 44: hostd.entity.v1.ListMessagesResponse.PendingMessage.sent_at:type_name -> google.protobuf.Timestamp
-	1,  // 45: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
-	3,  // 46: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
-	9,  // 47: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
+	1,  // 45: hostd.entity.v1.EntityService.SendCommand:input_type -> hostd.entity.v1.SendCommandRequest
+	3,  // 46: hostd.entity.v1.EntityService.SendCommandStream:input_type -> hostd.entity.v1.SendCommandStreamRequest
+	9,  // 47: hostd.entity.v1.EntityService.QueryEntity:input_type -> hostd.entity.v1.QueryEntityRequest
 	11, // 48: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
 	13, // 49: hostd.entity.v1.EntityService.ReadRecords:input_type -> hostd.entity.v1.ReadRecordsRequest
-	16, // 50: hostd.entity.v1.EntityService.Subscribe:input_type -> hostd.entity.v1.SubscribeRequest
+	16, // 50: hostd.entity.v1.EntityService.SubscribeEvents:input_type -> hostd.entity.v1.SubscribeEventsRequest
 	18, // 51: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
 	22, // 52: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
 	24, // 53: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	47, // 54: hostd.entity.v1.EntityService.HotEntities:input_type -> hostd.entity.v1.HotEntitiesRequest
-	26, // 55: hostd.entity.v1.EntityService.Passivate:input_type -> hostd.entity.v1.PassivateRequest
+	47, // 54: hostd.entity.v1.EntityService.ListHotEntities:input_type -> hostd.entity.v1.ListHotEntitiesRequest
+	26, // 55: hostd.entity.v1.EntityService.PassivateEntity:input_type -> hostd.entity.v1.PassivateEntityRequest
 	28, // 56: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
 	30, // 57: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
 	32, // 58: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	34, // 59: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
+	34, // 59: hostd.entity.v1.EntityService.DeleteEntity:input_type -> hostd.entity.v1.DeleteEntityRequest
 	38, // 60: hostd.entity.v1.EntityService.ListTimers:input_type -> hostd.entity.v1.ListTimersRequest
 	40, // 61: hostd.entity.v1.EntityService.ListMessages:input_type -> hostd.entity.v1.ListMessagesRequest
 	36, // 62: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
 	43, // 63: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
 	45, // 64: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
-	2,  // 65: hostd.entity.v1.EntityService.Send:output_type -> hostd.entity.v1.SendResponse
-	4,  // 66: hostd.entity.v1.EntityService.SendStream:output_type -> hostd.entity.v1.SendStreamResponse
-	10, // 67: hostd.entity.v1.EntityService.Query:output_type -> hostd.entity.v1.QueryResponse
+	2,  // 65: hostd.entity.v1.EntityService.SendCommand:output_type -> hostd.entity.v1.SendCommandResponse
+	4,  // 66: hostd.entity.v1.EntityService.SendCommandStream:output_type -> hostd.entity.v1.SendCommandStreamResponse
+	10, // 67: hostd.entity.v1.EntityService.QueryEntity:output_type -> hostd.entity.v1.QueryEntityResponse
 	12, // 68: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
 	14, // 69: hostd.entity.v1.EntityService.ReadRecords:output_type -> hostd.entity.v1.ReadRecordsResponse
-	17, // 70: hostd.entity.v1.EntityService.Subscribe:output_type -> hostd.entity.v1.SubscribeResponse
+	17, // 70: hostd.entity.v1.EntityService.SubscribeEvents:output_type -> hostd.entity.v1.SubscribeEventsResponse
 	19, // 71: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
 	23, // 72: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
 	25, // 73: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	48, // 74: hostd.entity.v1.EntityService.HotEntities:output_type -> hostd.entity.v1.HotEntitiesResponse
-	27, // 75: hostd.entity.v1.EntityService.Passivate:output_type -> hostd.entity.v1.PassivateResponse
+	48, // 74: hostd.entity.v1.EntityService.ListHotEntities:output_type -> hostd.entity.v1.ListHotEntitiesResponse
+	27, // 75: hostd.entity.v1.EntityService.PassivateEntity:output_type -> hostd.entity.v1.PassivateEntityResponse
 	29, // 76: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
 	31, // 77: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
 	33, // 78: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	35, // 79: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
+	35, // 79: hostd.entity.v1.EntityService.DeleteEntity:output_type -> hostd.entity.v1.DeleteEntityResponse
 	39, // 80: hostd.entity.v1.EntityService.ListTimers:output_type -> hostd.entity.v1.ListTimersResponse
 	41, // 81: hostd.entity.v1.EntityService.ListMessages:output_type -> hostd.entity.v1.ListMessagesResponse
 	37, // 82: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
@@ -5733,28 +5735,28 @@ func file_hostd_entity_v1_entity_proto_init() {
 		return
 	}
 	file_hostd_entity_v1_entity_proto_msgTypes[0].OneofWrappers = []any{
-		(*SendRequest_Json)(nil),
-		(*SendRequest_Data)(nil),
+		(*SendCommandRequest_Json)(nil),
+		(*SendCommandRequest_Data)(nil),
 	}
 	file_hostd_entity_v1_entity_proto_msgTypes[1].OneofWrappers = []any{
-		(*SendResponse_Json)(nil),
-		(*SendResponse_Data)(nil),
+		(*SendCommandResponse_Json)(nil),
+		(*SendCommandResponse_Data)(nil),
 	}
 	file_hostd_entity_v1_entity_proto_msgTypes[8].OneofWrappers = []any{
-		(*QueryRequest_Json)(nil),
-		(*QueryRequest_Data)(nil),
+		(*QueryEntityRequest_Json)(nil),
+		(*QueryEntityRequest_Data)(nil),
 	}
 	file_hostd_entity_v1_entity_proto_msgTypes[9].OneofWrappers = []any{
-		(*QueryResponse_Json)(nil),
-		(*QueryResponse_Data)(nil),
+		(*QueryEntityResponse_Json)(nil),
+		(*QueryEntityResponse_Data)(nil),
 	}
 	file_hostd_entity_v1_entity_proto_msgTypes[11].OneofWrappers = []any{
 		(*ReadEventsResponse_Json)(nil),
 		(*ReadEventsResponse_Data)(nil),
 	}
 	file_hostd_entity_v1_entity_proto_msgTypes[16].OneofWrappers = []any{
-		(*SubscribeResponse_Json)(nil),
-		(*SubscribeResponse_Data)(nil),
+		(*SubscribeEventsResponse_Json)(nil),
+		(*SubscribeEventsResponse_Data)(nil),
 	}
 	file_hostd_entity_v1_entity_proto_msgTypes[21].OneofWrappers = []any{}
 	file_hostd_entity_v1_entity_proto_msgTypes[22].OneofWrappers = []any{
@@ -5762,8 +5764,8 @@ func file_hostd_entity_v1_entity_proto_init() {
 		(*GetStateResponse_Data)(nil),
 	}
 	file_hostd_entity_v1_entity_proto_msgTypes[49].OneofWrappers = []any{
-		(*SendStreamResponse_Item_Response)(nil),
-		(*SendStreamResponse_Item_Error)(nil),
+		(*SendCommandStreamResponse_Item_Response)(nil),
+		(*SendCommandStreamResponse_Item_Error)(nil),
 	}
 	file_hostd_entity_v1_entity_proto_msgTypes[50].OneofWrappers = []any{
 		(*ReadRecordsResponse_Record_Json)(nil),

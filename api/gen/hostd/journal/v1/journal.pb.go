@@ -28,27 +28,27 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ExportRequest has no parameters.
-type ExportRequest struct {
+// ExportJournalRequest has no parameters.
+type ExportJournalRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ExportRequest) Reset() {
-	*x = ExportRequest{}
+func (x *ExportJournalRequest) Reset() {
+	*x = ExportJournalRequest{}
 	mi := &file_hostd_journal_v1_journal_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ExportRequest) String() string {
+func (x *ExportJournalRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ExportRequest) ProtoMessage() {}
+func (*ExportJournalRequest) ProtoMessage() {}
 
-func (x *ExportRequest) ProtoReflect() protoreflect.Message {
+func (x *ExportJournalRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_journal_v1_journal_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -60,13 +60,13 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
-func (*ExportRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExportJournalRequest.ProtoReflect.Descriptor instead.
+func (*ExportJournalRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_journal_v1_journal_proto_rawDescGZIP(), []int{0}
 }
 
-// ExportResponse carries the next bytes of the file.
-type ExportResponse struct {
+// ExportJournalResponse carries the next bytes of the file.
+type ExportJournalResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The bytes, at most 1 MiB.
 	Chunk         []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
@@ -74,20 +74,20 @@ type ExportResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ExportResponse) Reset() {
-	*x = ExportResponse{}
+func (x *ExportJournalResponse) Reset() {
+	*x = ExportJournalResponse{}
 	mi := &file_hostd_journal_v1_journal_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ExportResponse) String() string {
+func (x *ExportJournalResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ExportResponse) ProtoMessage() {}
+func (*ExportJournalResponse) ProtoMessage() {}
 
-func (x *ExportResponse) ProtoReflect() protoreflect.Message {
+func (x *ExportJournalResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_journal_v1_journal_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -99,45 +99,45 @@ func (x *ExportResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ExportResponse.ProtoReflect.Descriptor instead.
-func (*ExportResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExportJournalResponse.ProtoReflect.Descriptor instead.
+func (*ExportJournalResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_journal_v1_journal_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *ExportResponse) GetChunk() []byte {
+func (x *ExportJournalResponse) GetChunk() []byte {
 	if x != nil {
 		return x.Chunk
 	}
 	return nil
 }
 
-// ImportRequest carries the next bytes of the file.
-type ImportRequest struct {
+// ImportJournalRequest carries the next bytes of the file.
+type ImportJournalRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The bytes, at most 512 KiB.
 	Chunk []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
 	// In the first message: also restore roles that allow the verb security, and the
-	// bindings of these roles. By default they are omitted, because the author of the file
-	// could otherwise grant himself any role.
+	// bindings of these roles. By default they are omitted, because the author of the
+	// file could otherwise grant himself any role.
 	WithSecurityRoles bool `protobuf:"varint,2,opt,name=with_security_roles,json=withSecurityRoles,proto3" json:"with_security_roles,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
-func (x *ImportRequest) Reset() {
-	*x = ImportRequest{}
+func (x *ImportJournalRequest) Reset() {
+	*x = ImportJournalRequest{}
 	mi := &file_hostd_journal_v1_journal_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ImportRequest) String() string {
+func (x *ImportJournalRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ImportRequest) ProtoMessage() {}
+func (*ImportJournalRequest) ProtoMessage() {}
 
-func (x *ImportRequest) ProtoReflect() protoreflect.Message {
+func (x *ImportJournalRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_journal_v1_journal_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -149,27 +149,27 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
-func (*ImportRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ImportJournalRequest.ProtoReflect.Descriptor instead.
+func (*ImportJournalRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_journal_v1_journal_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *ImportRequest) GetChunk() []byte {
+func (x *ImportJournalRequest) GetChunk() []byte {
 	if x != nil {
 		return x.Chunk
 	}
 	return nil
 }
 
-func (x *ImportRequest) GetWithSecurityRoles() bool {
+func (x *ImportJournalRequest) GetWithSecurityRoles() bool {
 	if x != nil {
 		return x.WithSecurityRoles
 	}
 	return false
 }
 
-// ImportResponse describes the contents of the file.
-type ImportResponse struct {
+// ImportJournalResponse describes the contents of the file.
+type ImportJournalResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of entities, including deleted ones.
 	Entities uint64 `protobuf:"varint,1,opt,name=entities,proto3" json:"entities,omitempty"`
@@ -182,29 +182,29 @@ type ImportResponse struct {
 	// Entity types with a rollout in progress, as in the exported cluster. Their rollouts
 	// are paused until they are resumed.
 	PausedRollouts []string `protobuf:"bytes,5,rep,name=paused_rollouts,json=pausedRollouts,proto3" json:"paused_rollouts,omitempty"`
-	// Parts of the file that were not imported. "setting KEY" is a setting that PutSetting
-	// would reject. "role NAME" and "SUBJECT has NAME" are roles and bindings that allow the
-	// verb security; there are none if the cluster keeps its own roles. Each kind has at
-	// most 1,000 lines, followed by the number of further ones.
+	// Parts of the file that were not imported. "setting KEY" is a setting that
+	// PutSetting would reject. "role NAME" and "SUBJECT has NAME" are roles and bindings
+	// that allow the verb security; there are none if the cluster keeps its own roles.
+	// Each kind has at most 1,000 lines, followed by the number of further ones.
 	Omitted       []string `protobuf:"bytes,6,rep,name=omitted,proto3" json:"omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ImportResponse) Reset() {
-	*x = ImportResponse{}
+func (x *ImportJournalResponse) Reset() {
+	*x = ImportJournalResponse{}
 	mi := &file_hostd_journal_v1_journal_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ImportResponse) String() string {
+func (x *ImportJournalResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ImportResponse) ProtoMessage() {}
+func (*ImportJournalResponse) ProtoMessage() {}
 
-func (x *ImportResponse) ProtoReflect() protoreflect.Message {
+func (x *ImportJournalResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_journal_v1_journal_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -216,47 +216,47 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
-func (*ImportResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ImportJournalResponse.ProtoReflect.Descriptor instead.
+func (*ImportJournalResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_journal_v1_journal_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *ImportResponse) GetEntities() uint64 {
+func (x *ImportJournalResponse) GetEntities() uint64 {
 	if x != nil {
 		return x.Entities
 	}
 	return 0
 }
 
-func (x *ImportResponse) GetShards() uint64 {
+func (x *ImportJournalResponse) GetShards() uint64 {
 	if x != nil {
 		return x.Shards
 	}
 	return 0
 }
 
-func (x *ImportResponse) GetModules() uint64 {
+func (x *ImportJournalResponse) GetModules() uint64 {
 	if x != nil {
 		return x.Modules
 	}
 	return 0
 }
 
-func (x *ImportResponse) GetDigest() string {
+func (x *ImportJournalResponse) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-func (x *ImportResponse) GetPausedRollouts() []string {
+func (x *ImportJournalResponse) GetPausedRollouts() []string {
 	if x != nil {
 		return x.PausedRollouts
 	}
 	return nil
 }
 
-func (x *ImportResponse) GetOmitted() []string {
+func (x *ImportJournalResponse) GetOmitted() []string {
 	if x != nil {
 		return x.Omitted
 	}
@@ -267,23 +267,23 @@ var File_hostd_journal_v1_journal_proto protoreflect.FileDescriptor
 
 const file_hostd_journal_v1_journal_proto_rawDesc = "" +
 	"\n" +
-	"\x1ehostd/journal/v1/journal.proto\x12\x10hostd.journal.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18hostd/auth/v1/verb.proto\"\x0f\n" +
-	"\rExportRequest\"&\n" +
-	"\x0eExportResponse\x12\x14\n" +
-	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"`\n" +
-	"\rImportRequest\x12\x1f\n" +
+	"\x1ehostd/journal/v1/journal.proto\x12\x10hostd.journal.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18hostd/auth/v1/verb.proto\"\x16\n" +
+	"\x14ExportJournalRequest\"-\n" +
+	"\x15ExportJournalResponse\x12\x14\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"g\n" +
+	"\x14ImportJournalRequest\x12\x1f\n" +
 	"\x05chunk\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80 R\x05chunk\x12.\n" +
-	"\x13with_security_roles\x18\x02 \x01(\bR\x11withSecurityRoles\"\xb9\x01\n" +
-	"\x0eImportResponse\x12\x1a\n" +
+	"\x13with_security_roles\x18\x02 \x01(\bR\x11withSecurityRoles\"\xc0\x01\n" +
+	"\x15ImportJournalResponse\x12\x1a\n" +
 	"\bentities\x18\x01 \x01(\x04R\bentities\x12\x16\n" +
 	"\x06shards\x18\x02 \x01(\x04R\x06shards\x12\x18\n" +
 	"\amodules\x18\x03 \x01(\x04R\amodules\x12\x16\n" +
 	"\x06digest\x18\x04 \x01(\tR\x06digest\x12'\n" +
 	"\x0fpaused_rollouts\x18\x05 \x03(\tR\x0epausedRollouts\x12\x18\n" +
-	"\aomitted\x18\x06 \x03(\tR\aomitted2\xba\x01\n" +
-	"\x0eJournalService\x12S\n" +
-	"\x06Export\x12\x1f.hostd.journal.v1.ExportRequest\x1a .hostd.journal.v1.ExportResponse\"\x04\xf0\xe4\x19\t0\x01\x12S\n" +
-	"\x06Import\x12\x1f.hostd.journal.v1.ImportRequest\x1a .hostd.journal.v1.ImportResponse\"\x04\xf0\xe4\x19\b(\x01B;Z9github.com/hostd/hostd/api/gen/hostd/journal/v1;journalv1b\x06proto3"
+	"\aomitted\x18\x06 \x03(\tR\aomitted2\xe4\x01\n" +
+	"\x0eJournalService\x12h\n" +
+	"\rExportJournal\x12&.hostd.journal.v1.ExportJournalRequest\x1a'.hostd.journal.v1.ExportJournalResponse\"\x04\xf0\xe4\x19\t0\x01\x12h\n" +
+	"\rImportJournal\x12&.hostd.journal.v1.ImportJournalRequest\x1a'.hostd.journal.v1.ImportJournalResponse\"\x04\xf0\xe4\x19\b(\x01B;Z9github.com/hostd/hostd/api/gen/hostd/journal/v1;journalv1b\x06proto3"
 
 var (
 	file_hostd_journal_v1_journal_proto_rawDescOnce sync.Once
@@ -299,16 +299,16 @@ func file_hostd_journal_v1_journal_proto_rawDescGZIP() []byte {
 
 var file_hostd_journal_v1_journal_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_hostd_journal_v1_journal_proto_goTypes = []any{
-	(*ExportRequest)(nil),  // 0: hostd.journal.v1.ExportRequest
-	(*ExportResponse)(nil), // 1: hostd.journal.v1.ExportResponse
-	(*ImportRequest)(nil),  // 2: hostd.journal.v1.ImportRequest
-	(*ImportResponse)(nil), // 3: hostd.journal.v1.ImportResponse
+	(*ExportJournalRequest)(nil),  // 0: hostd.journal.v1.ExportJournalRequest
+	(*ExportJournalResponse)(nil), // 1: hostd.journal.v1.ExportJournalResponse
+	(*ImportJournalRequest)(nil),  // 2: hostd.journal.v1.ImportJournalRequest
+	(*ImportJournalResponse)(nil), // 3: hostd.journal.v1.ImportJournalResponse
 }
 var file_hostd_journal_v1_journal_proto_depIdxs = []int32{
-	0, // 0: hostd.journal.v1.JournalService.Export:input_type -> hostd.journal.v1.ExportRequest
-	2, // 1: hostd.journal.v1.JournalService.Import:input_type -> hostd.journal.v1.ImportRequest
-	1, // 2: hostd.journal.v1.JournalService.Export:output_type -> hostd.journal.v1.ExportResponse
-	3, // 3: hostd.journal.v1.JournalService.Import:output_type -> hostd.journal.v1.ImportResponse
+	0, // 0: hostd.journal.v1.JournalService.ExportJournal:input_type -> hostd.journal.v1.ExportJournalRequest
+	2, // 1: hostd.journal.v1.JournalService.ImportJournal:input_type -> hostd.journal.v1.ImportJournalRequest
+	1, // 2: hostd.journal.v1.JournalService.ExportJournal:output_type -> hostd.journal.v1.ExportJournalResponse
+	3, // 3: hostd.journal.v1.JournalService.ImportJournal:output_type -> hostd.journal.v1.ImportJournalResponse
 	2, // [2:4] is the sub-list for method output_type
 	0, // [0:2] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name

@@ -555,8 +555,8 @@ type Verification struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity type.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// The revision of the activation that it was compared with. If this is not the current
-	// one, the verification no longer satisfies require-verify.
+	// The revision of the activation that it was compared with. If this is not the
+	// current one, the verification no longer satisfies require-verify.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// When it ended.
 	VerifiedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=verified_at,json=verifiedAt,proto3" json:"verified_at,omitempty"`
@@ -851,16 +851,16 @@ type Limits struct {
 	EventBytes uint32 `protobuf:"varint,4,opt,name=event_bytes,json=eventBytes,proto3" json:"event_bytes,omitempty"`
 	// Size of a reply.
 	ReplyBytes uint32 `protobuf:"varint,5,opt,name=reply_bytes,json=replyBytes,proto3" json:"reply_bytes,omitempty"`
-	// Maximum memory of one instance, which holds many entities. If a guest needs more, its
-	// memory.grow fails.
+	// Maximum memory of one instance, which holds many entities. If a guest needs more,
+	// its memory.grow fails.
 	MemoryBytes uint64 `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	// Maximum memory of all instances of the type on each node. If it is used up, commands
-	// to entities that are not in memory fail with resource_exhausted until others are
-	// evicted.
+	// Maximum memory of all instances of the type on each node. If it is used up,
+	// commands to entities that are not in memory fail with resource_exhausted until
+	// others are evicted.
 	TypeMemoryBytes uint64 `protobuf:"varint,7,opt,name=type_memory_bytes,json=typeMemoryBytes,proto3" json:"type_memory_bytes,omitempty"`
-	// Maximum commands a second of the type's entities on each node. Beyond it, clients get
-	// resource_exhausted with a google.rpc.RetryInfo and nothing is written; messages of
-	// entities and timers wait.
+	// Maximum commands a second of the type's entities on each node. Beyond it, clients
+	// get resource_exhausted with a google.rpc.RetryInfo and nothing is written; messages
+	// of entities and timers wait.
 	RatePerSecond uint32 `protobuf:"varint,8,opt,name=rate_per_second,json=ratePerSecond,proto3" json:"rate_per_second,omitempty"`
 	// Maximum fuel a second of the type's commands on each node. The cost of a command is
 	// known only after it has run, so later commands are delayed or rejected, as for the
@@ -973,37 +973,37 @@ func (x *Limits) GetBytesPerSecond() uint64 {
 	return 0
 }
 
-// UploadRequest carries a module.
-type UploadRequest struct {
+// UploadModuleRequest carries a module.
+type UploadModuleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The module's bytes, at most 16 MiB.
 	Wasm []byte `protobuf:"bytes,1,opt,name=wasm,proto3" json:"wasm,omitempty"`
 	// Activate it at once for every entity type in it.
 	Activate bool `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
-	// Its signature from hostd module sign. It replaces the module's stored signature; if it
-	// is absent, the stored one stays. A node that requires signatures rejects an untrusted
-	// one with permission_denied and a google.rpc.ErrorInfo with the reason.
+	// Its signature from hostd module sign. It replaces the module's stored signature; if
+	// it is absent, the stored one stays. A node that requires signatures rejects an
+	// untrusted one with permission_denied and a google.rpc.ErrorInfo with the reason.
 	Signature []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
-	// Activate it even if it is incompatible with stored data: see ActivateRequest.
+	// Activate it even if it is incompatible with stored data: see ActivateModuleRequest.
 	Force         bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *UploadRequest) Reset() {
-	*x = UploadRequest{}
+func (x *UploadModuleRequest) Reset() {
+	*x = UploadModuleRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *UploadRequest) String() string {
+func (x *UploadModuleRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*UploadRequest) ProtoMessage() {}
+func (*UploadModuleRequest) ProtoMessage() {}
 
-func (x *UploadRequest) ProtoReflect() protoreflect.Message {
+func (x *UploadModuleRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1015,41 +1015,41 @@ func (x *UploadRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use UploadRequest.ProtoReflect.Descriptor instead.
-func (*UploadRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use UploadModuleRequest.ProtoReflect.Descriptor instead.
+func (*UploadModuleRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *UploadRequest) GetWasm() []byte {
+func (x *UploadModuleRequest) GetWasm() []byte {
 	if x != nil {
 		return x.Wasm
 	}
 	return nil
 }
 
-func (x *UploadRequest) GetActivate() bool {
+func (x *UploadModuleRequest) GetActivate() bool {
 	if x != nil {
 		return x.Activate
 	}
 	return false
 }
 
-func (x *UploadRequest) GetSignature() []byte {
+func (x *UploadModuleRequest) GetSignature() []byte {
 	if x != nil {
 		return x.Signature
 	}
 	return nil
 }
 
-func (x *UploadRequest) GetForce() bool {
+func (x *UploadModuleRequest) GetForce() bool {
 	if x != nil {
 		return x.Force
 	}
 	return false
 }
 
-// UploadResponse names the stored module.
-type UploadResponse struct {
+// UploadModuleResponse names the stored module.
+type UploadModuleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of its bytes, lower-case hex.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -1061,20 +1061,20 @@ type UploadResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *UploadResponse) Reset() {
-	*x = UploadResponse{}
+func (x *UploadModuleResponse) Reset() {
+	*x = UploadModuleResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *UploadResponse) String() string {
+func (x *UploadModuleResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*UploadResponse) ProtoMessage() {}
+func (*UploadModuleResponse) ProtoMessage() {}
 
-func (x *UploadResponse) ProtoReflect() protoreflect.Message {
+func (x *UploadModuleResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1086,62 +1086,62 @@ func (x *UploadResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use UploadResponse.ProtoReflect.Descriptor instead.
-func (*UploadResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use UploadModuleResponse.ProtoReflect.Descriptor instead.
+func (*UploadModuleResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *UploadResponse) GetDigest() string {
+func (x *UploadModuleResponse) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-func (x *UploadResponse) GetEntityTypes() []string {
+func (x *UploadModuleResponse) GetEntityTypes() []string {
 	if x != nil {
 		return x.EntityTypes
 	}
 	return nil
 }
 
-func (x *UploadResponse) GetWarnings() []string {
+func (x *UploadModuleResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
 	return nil
 }
 
-// UploadStreamRequest carries a piece of a module.
-type UploadStreamRequest struct {
+// UploadModuleStreamRequest carries a piece of a module.
+type UploadModuleStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The next bytes; all pieces together at most 16 MiB.
 	Wasm []byte `protobuf:"bytes,1,opt,name=wasm,proto3" json:"wasm,omitempty"`
 	// True in the first piece: activate the module at once for every entity type in
 	// it.
 	Activate bool `protobuf:"varint,2,opt,name=activate,proto3" json:"activate,omitempty"`
-	// In any one piece: the module's signature, as in UploadRequest.
+	// In any one piece: the module's signature, as in UploadModuleRequest.
 	Signature []byte `protobuf:"bytes,75,opt,name=signature,proto3" json:"signature,omitempty"`
-	// True in the first piece: see UploadRequest.
+	// True in the first piece: see UploadModuleRequest.
 	Force         bool `protobuf:"varint,310,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *UploadStreamRequest) Reset() {
-	*x = UploadStreamRequest{}
+func (x *UploadModuleStreamRequest) Reset() {
+	*x = UploadModuleStreamRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *UploadStreamRequest) String() string {
+func (x *UploadModuleStreamRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*UploadStreamRequest) ProtoMessage() {}
+func (*UploadModuleStreamRequest) ProtoMessage() {}
 
-func (x *UploadStreamRequest) ProtoReflect() protoreflect.Message {
+func (x *UploadModuleStreamRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1153,41 +1153,41 @@ func (x *UploadStreamRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use UploadStreamRequest.ProtoReflect.Descriptor instead.
-func (*UploadStreamRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use UploadModuleStreamRequest.ProtoReflect.Descriptor instead.
+func (*UploadModuleStreamRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *UploadStreamRequest) GetWasm() []byte {
+func (x *UploadModuleStreamRequest) GetWasm() []byte {
 	if x != nil {
 		return x.Wasm
 	}
 	return nil
 }
 
-func (x *UploadStreamRequest) GetActivate() bool {
+func (x *UploadModuleStreamRequest) GetActivate() bool {
 	if x != nil {
 		return x.Activate
 	}
 	return false
 }
 
-func (x *UploadStreamRequest) GetSignature() []byte {
+func (x *UploadModuleStreamRequest) GetSignature() []byte {
 	if x != nil {
 		return x.Signature
 	}
 	return nil
 }
 
-func (x *UploadStreamRequest) GetForce() bool {
+func (x *UploadModuleStreamRequest) GetForce() bool {
 	if x != nil {
 		return x.Force
 	}
 	return false
 }
 
-// UploadStreamResponse names the stored module.
-type UploadStreamResponse struct {
+// UploadModuleStreamResponse names the stored module.
+type UploadModuleStreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of its bytes, lower-case hex.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -1199,20 +1199,20 @@ type UploadStreamResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *UploadStreamResponse) Reset() {
-	*x = UploadStreamResponse{}
+func (x *UploadModuleStreamResponse) Reset() {
+	*x = UploadModuleStreamResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *UploadStreamResponse) String() string {
+func (x *UploadModuleStreamResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*UploadStreamResponse) ProtoMessage() {}
+func (*UploadModuleStreamResponse) ProtoMessage() {}
 
-func (x *UploadStreamResponse) ProtoReflect() protoreflect.Message {
+func (x *UploadModuleStreamResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1224,34 +1224,34 @@ func (x *UploadStreamResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use UploadStreamResponse.ProtoReflect.Descriptor instead.
-func (*UploadStreamResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use UploadModuleStreamResponse.ProtoReflect.Descriptor instead.
+func (*UploadModuleStreamResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *UploadStreamResponse) GetDigest() string {
+func (x *UploadModuleStreamResponse) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-func (x *UploadStreamResponse) GetEntityTypes() []string {
+func (x *UploadModuleStreamResponse) GetEntityTypes() []string {
 	if x != nil {
 		return x.EntityTypes
 	}
 	return nil
 }
 
-func (x *UploadStreamResponse) GetWarnings() []string {
+func (x *UploadModuleStreamResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
 	return nil
 }
 
-// ListRequest asks for all modules.
-type ListRequest struct {
+// ListModulesRequest asks for all modules.
+type ListModulesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Maximum size of a page, up to 4,096; 0 means as many as fit.
 	// A page ends with the module that brings it to 1 MiB.
@@ -1263,20 +1263,20 @@ type ListRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListRequest) Reset() {
-	*x = ListRequest{}
+func (x *ListModulesRequest) Reset() {
+	*x = ListModulesRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListRequest) String() string {
+func (x *ListModulesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListRequest) ProtoMessage() {}
+func (*ListModulesRequest) ProtoMessage() {}
 
-func (x *ListRequest) ProtoReflect() protoreflect.Message {
+func (x *ListModulesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1288,27 +1288,27 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
-func (*ListRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListModulesRequest.ProtoReflect.Descriptor instead.
+func (*ListModulesRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *ListRequest) GetPageSize() uint32 {
+func (x *ListModulesRequest) GetPageSize() uint32 {
 	if x != nil {
 		return x.PageSize
 	}
 	return 0
 }
 
-func (x *ListRequest) GetPageToken() string {
+func (x *ListModulesRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
 	}
 	return ""
 }
 
-// ListResponse lists modules.
-type ListResponse struct {
+// ListModulesResponse lists modules.
+type ListModulesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The modules of this page, newest first.
 	Modules []*Module `protobuf:"bytes,1,rep,name=modules,proto3" json:"modules,omitempty"`
@@ -1318,20 +1318,20 @@ type ListResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListResponse) Reset() {
-	*x = ListResponse{}
+func (x *ListModulesResponse) Reset() {
+	*x = ListModulesResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListResponse) String() string {
+func (x *ListModulesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListResponse) ProtoMessage() {}
+func (*ListModulesResponse) ProtoMessage() {}
 
-func (x *ListResponse) ProtoReflect() protoreflect.Message {
+func (x *ListModulesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1343,53 +1343,53 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
-func (*ListResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListModulesResponse.ProtoReflect.Descriptor instead.
+func (*ListModulesResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *ListResponse) GetModules() []*Module {
+func (x *ListModulesResponse) GetModules() []*Module {
 	if x != nil {
 		return x.Modules
 	}
 	return nil
 }
 
-func (x *ListResponse) GetNextPageToken() string {
+func (x *ListModulesResponse) GetNextPageToken() string {
 	if x != nil {
 		return x.NextPageToken
 	}
 	return ""
 }
 
-// GetRequest names a module in one of two ways.
-type GetRequest struct {
+// GetModuleRequest names a module in one of two ways.
+type GetModuleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How the module is named.
 	//
 	// Types that are valid to be assigned to By:
 	//
-	//	*GetRequest_Digest
-	//	*GetRequest_EntityType
-	By            isGetRequest_By `protobuf_oneof:"by"`
+	//	*GetModuleRequest_Digest
+	//	*GetModuleRequest_EntityType
+	By            isGetModuleRequest_By `protobuf_oneof:"by"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetRequest) Reset() {
-	*x = GetRequest{}
+func (x *GetModuleRequest) Reset() {
+	*x = GetModuleRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetRequest) String() string {
+func (x *GetModuleRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetRequest) ProtoMessage() {}
+func (*GetModuleRequest) ProtoMessage() {}
 
-func (x *GetRequest) ProtoReflect() protoreflect.Message {
+func (x *GetModuleRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1401,56 +1401,56 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
-func (*GetRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetModuleRequest.ProtoReflect.Descriptor instead.
+func (*GetModuleRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *GetRequest) GetBy() isGetRequest_By {
+func (x *GetModuleRequest) GetBy() isGetModuleRequest_By {
 	if x != nil {
 		return x.By
 	}
 	return nil
 }
 
-func (x *GetRequest) GetDigest() string {
+func (x *GetModuleRequest) GetDigest() string {
 	if x != nil {
-		if x, ok := x.By.(*GetRequest_Digest); ok {
+		if x, ok := x.By.(*GetModuleRequest_Digest); ok {
 			return x.Digest
 		}
 	}
 	return ""
 }
 
-func (x *GetRequest) GetEntityType() string {
+func (x *GetModuleRequest) GetEntityType() string {
 	if x != nil {
-		if x, ok := x.By.(*GetRequest_EntityType); ok {
+		if x, ok := x.By.(*GetModuleRequest_EntityType); ok {
 			return x.EntityType
 		}
 	}
 	return ""
 }
 
-type isGetRequest_By interface {
-	isGetRequest_By()
+type isGetModuleRequest_By interface {
+	isGetModuleRequest_By()
 }
 
-type GetRequest_Digest struct {
+type GetModuleRequest_Digest struct {
 	// SHA-256 of its bytes in hex.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3,oneof"`
 }
 
-type GetRequest_EntityType struct {
+type GetModuleRequest_EntityType struct {
 	// The entity type it serves.
 	EntityType string `protobuf:"bytes,2,opt,name=entity_type,json=entityType,proto3,oneof"`
 }
 
-func (*GetRequest_Digest) isGetRequest_By() {}
+func (*GetModuleRequest_Digest) isGetModuleRequest_By() {}
 
-func (*GetRequest_EntityType) isGetRequest_By() {}
+func (*GetModuleRequest_EntityType) isGetModuleRequest_By() {}
 
-// GetResponse describes a module.
-type GetResponse struct {
+// GetModuleResponse describes a module.
+type GetModuleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The module.
 	Module *Module `protobuf:"bytes,1,opt,name=module,proto3" json:"module,omitempty"`
@@ -1460,20 +1460,20 @@ type GetResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetResponse) Reset() {
-	*x = GetResponse{}
+func (x *GetModuleResponse) Reset() {
+	*x = GetModuleResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetResponse) String() string {
+func (x *GetModuleResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetResponse) ProtoMessage() {}
+func (*GetModuleResponse) ProtoMessage() {}
 
-func (x *GetResponse) ProtoReflect() protoreflect.Message {
+func (x *GetModuleResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1485,27 +1485,27 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
-func (*GetResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetModuleResponse.ProtoReflect.Descriptor instead.
+func (*GetModuleResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *GetResponse) GetModule() *Module {
+func (x *GetModuleResponse) GetModule() *Module {
 	if x != nil {
 		return x.Module
 	}
 	return nil
 }
 
-func (x *GetResponse) GetManifest() *structpb.Struct {
+func (x *GetModuleResponse) GetManifest() *structpb.Struct {
 	if x != nil {
 		return x.Manifest
 	}
 	return nil
 }
 
-// DownloadRequest names a module.
-type DownloadRequest struct {
+// DownloadModuleRequest names a module.
+type DownloadModuleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of its bytes in hex.
 	Digest        string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -1513,20 +1513,20 @@ type DownloadRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DownloadRequest) Reset() {
-	*x = DownloadRequest{}
+func (x *DownloadModuleRequest) Reset() {
+	*x = DownloadModuleRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DownloadRequest) String() string {
+func (x *DownloadModuleRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DownloadRequest) ProtoMessage() {}
+func (*DownloadModuleRequest) ProtoMessage() {}
 
-func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
+func (x *DownloadModuleRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1538,20 +1538,20 @@ func (x *DownloadRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DownloadRequest.ProtoReflect.Descriptor instead.
-func (*DownloadRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use DownloadModuleRequest.ProtoReflect.Descriptor instead.
+func (*DownloadModuleRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *DownloadRequest) GetDigest() string {
+func (x *DownloadModuleRequest) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-// DownloadResponse is a piece of a module.
-type DownloadResponse struct {
+// DownloadModuleResponse is a piece of a module.
+type DownloadModuleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The next bytes, at most 64 KiB. All pieces together have the requested digest.
 	Wasm          []byte `protobuf:"bytes,1,opt,name=wasm,proto3" json:"wasm,omitempty"`
@@ -1559,20 +1559,20 @@ type DownloadResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DownloadResponse) Reset() {
-	*x = DownloadResponse{}
+func (x *DownloadModuleResponse) Reset() {
+	*x = DownloadModuleResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DownloadResponse) String() string {
+func (x *DownloadModuleResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DownloadResponse) ProtoMessage() {}
+func (*DownloadModuleResponse) ProtoMessage() {}
 
-func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
+func (x *DownloadModuleResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1584,20 +1584,20 @@ func (x *DownloadResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DownloadResponse.ProtoReflect.Descriptor instead.
-func (*DownloadResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use DownloadModuleResponse.ProtoReflect.Descriptor instead.
+func (*DownloadModuleResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *DownloadResponse) GetWasm() []byte {
+func (x *DownloadModuleResponse) GetWasm() []byte {
 	if x != nil {
 		return x.Wasm
 	}
 	return nil
 }
 
-// ActivateRequest names a module to activate for an entity type.
-type ActivateRequest struct {
+// ActivateModuleRequest names a module to activate for an entity type.
+type ActivateModuleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -1615,27 +1615,27 @@ type ActivateRequest struct {
 	// entity.TYPE.require-verify requires one.
 	AcceptDifferences bool `protobuf:"varint,340,opt,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
 	// Roll out to a part of the entities only, including other types of the module that
-	// the same module serves now. If the module already serves a part, the new part must be
-	// larger. Entities return to the older module only by ChangeRollout.
+	// the same module serves now. If the module already serves a part, the new part must
+	// be larger. Entities return to the older module only by ChangeRollout.
 	Rollout       *RolloutPlan `protobuf:"bytes,381,opt,name=rollout,proto3" json:"rollout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ActivateRequest) Reset() {
-	*x = ActivateRequest{}
+func (x *ActivateModuleRequest) Reset() {
+	*x = ActivateModuleRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ActivateRequest) String() string {
+func (x *ActivateModuleRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ActivateRequest) ProtoMessage() {}
+func (*ActivateModuleRequest) ProtoMessage() {}
 
-func (x *ActivateRequest) ProtoReflect() protoreflect.Message {
+func (x *ActivateModuleRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1647,47 +1647,47 @@ func (x *ActivateRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ActivateRequest.ProtoReflect.Descriptor instead.
-func (*ActivateRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ActivateModuleRequest.ProtoReflect.Descriptor instead.
+func (*ActivateModuleRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *ActivateRequest) GetEntityType() string {
+func (x *ActivateModuleRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *ActivateRequest) GetDigest() string {
+func (x *ActivateModuleRequest) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-func (x *ActivateRequest) GetLimits() *Limits {
+func (x *ActivateModuleRequest) GetLimits() *Limits {
 	if x != nil {
 		return x.Limits
 	}
 	return nil
 }
 
-func (x *ActivateRequest) GetForce() bool {
+func (x *ActivateModuleRequest) GetForce() bool {
 	if x != nil {
 		return x.Force
 	}
 	return false
 }
 
-func (x *ActivateRequest) GetAcceptDifferences() bool {
+func (x *ActivateModuleRequest) GetAcceptDifferences() bool {
 	if x != nil {
 		return x.AcceptDifferences
 	}
 	return false
 }
 
-func (x *ActivateRequest) GetRollout() *RolloutPlan {
+func (x *ActivateModuleRequest) GetRollout() *RolloutPlan {
 	if x != nil {
 		return x.Rollout
 	}
@@ -1707,8 +1707,8 @@ type RolloutPlan struct {
 	Pause *durationpb.Duration `protobuf:"bytes,4,opt,name=pause,proto3" json:"pause,omitempty"`
 	// Comma-separated rules; if one matches, the cluster aborts the rollout:
 	// faults>0,rejections>+20%,p99>+50%. faults and rejections take a count, a percentage
-	// of the commands, or +N% more than the older module. p99 is the 99th percentile of the
-	// time in the guest and takes a duration such as 20ms, or +N%.
+	// of the commands, or +N% more than the older module. p99 is the 99th percentile of
+	// the time in the guest and takes a duration such as 20ms, or +N%.
 	Rules         string `protobuf:"bytes,5,opt,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1779,9 +1779,9 @@ func (x *RolloutPlan) GetRules() string {
 	return ""
 }
 
-// ActivateResponse says that every node that is up serves the type with the
+// ActivateModuleResponse says that every node that is up serves the type with the
 // module, unless state says otherwise.
-type ActivateResponse struct {
+type ActivateModuleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Revision of the activation; later activations have higher revisions.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1796,20 +1796,20 @@ type ActivateResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ActivateResponse) Reset() {
-	*x = ActivateResponse{}
+func (x *ActivateModuleResponse) Reset() {
+	*x = ActivateModuleResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ActivateResponse) String() string {
+func (x *ActivateModuleResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ActivateResponse) ProtoMessage() {}
+func (*ActivateModuleResponse) ProtoMessage() {}
 
-func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
+func (x *ActivateModuleResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1821,34 +1821,34 @@ func (x *ActivateResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ActivateResponse.ProtoReflect.Descriptor instead.
-func (*ActivateResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ActivateModuleResponse.ProtoReflect.Descriptor instead.
+func (*ActivateModuleResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *ActivateResponse) GetRevision() uint64 {
+func (x *ActivateModuleResponse) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
 	}
 	return 0
 }
 
-func (x *ActivateResponse) GetState() Rollout_State {
+func (x *ActivateModuleResponse) GetState() Rollout_State {
 	if x != nil {
 		return x.State
 	}
 	return Rollout_STATE_UNSPECIFIED
 }
 
-func (x *ActivateResponse) GetWarnings() []string {
+func (x *ActivateModuleResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
 	return nil
 }
 
-// RemoveRequest names a module.
-type RemoveRequest struct {
+// DeleteModuleRequest names a module.
+type DeleteModuleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of its bytes in hex.
 	Digest        string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -1856,20 +1856,20 @@ type RemoveRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RemoveRequest) Reset() {
-	*x = RemoveRequest{}
+func (x *DeleteModuleRequest) Reset() {
+	*x = DeleteModuleRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RemoveRequest) String() string {
+func (x *DeleteModuleRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RemoveRequest) ProtoMessage() {}
+func (*DeleteModuleRequest) ProtoMessage() {}
 
-func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
+func (x *DeleteModuleRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1881,39 +1881,39 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
-func (*RemoveRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use DeleteModuleRequest.ProtoReflect.Descriptor instead.
+func (*DeleteModuleRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *RemoveRequest) GetDigest() string {
+func (x *DeleteModuleRequest) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-// RemoveResponse says that the module is removed.
-type RemoveResponse struct {
+// DeleteModuleResponse says that the module is removed.
+type DeleteModuleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RemoveResponse) Reset() {
-	*x = RemoveResponse{}
+func (x *DeleteModuleResponse) Reset() {
+	*x = DeleteModuleResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RemoveResponse) String() string {
+func (x *DeleteModuleResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RemoveResponse) ProtoMessage() {}
+func (*DeleteModuleResponse) ProtoMessage() {}
 
-func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
+func (x *DeleteModuleResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1925,8 +1925,8 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
-func (*RemoveResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use DeleteModuleResponse.ProtoReflect.Descriptor instead.
+func (*DeleteModuleResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
 }
 
@@ -1967,8 +1967,8 @@ func (*GetQuotasRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
-// GetQuotasResponse has the quotas of modules. If the usage exceeds a quota, existing modules
-// stay and uploads fail with resource_exhausted.
+// GetQuotasResponse has the quotas of modules. If the usage exceeds a quota, existing
+// modules stay and uploads fail with resource_exhausted.
 type GetQuotasResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Current usage.
@@ -1976,8 +1976,8 @@ type GetQuotasResponse struct {
 	// Quotas, from the settings module-quota-count,
 	// module-quota-bytes, module-quota-uploader and module-quota-uploader-bytes.
 	Limit *GetQuotasResponse_Amounts `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// How long an unused module is kept, from the setting module-retention; 0 means until it
-	// is removed.
+	// How long an unused module is kept, from the setting module-retention; 0 means until
+	// it is removed.
 	RetentionSeconds uint64 `protobuf:"varint,3,opt,name=retention_seconds,json=retentionSeconds,proto3" json:"retention_seconds,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -2034,36 +2034,37 @@ func (x *GetQuotasResponse) GetRetentionSeconds() uint64 {
 	return 0
 }
 
-// RollbackRequest names an entity type.
-type RollbackRequest struct {
+// RollbackModuleRequest names an entity type.
+type RollbackModuleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// Revision of the activation to roll back; 0 means the current one. Set it to make the
-	// call safe to retry: it fails with failed_precondition if a different activation is
-	// current by then.
+	// Revision of the activation to roll back; 0 means the current one. Set it to make
+	// the call safe to retry: it fails with failed_precondition if a different activation
+	// is current by then.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Roll back even if the previous module fails on entities. Such entities fail until a
-	// module that can read them serves the type. The caller is recorded with the activation.
+	// module that can read them serves the type. The caller is recorded with the
+	// activation.
 	Force         bool `protobuf:"varint,350,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RollbackRequest) Reset() {
-	*x = RollbackRequest{}
+func (x *RollbackModuleRequest) Reset() {
+	*x = RollbackModuleRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RollbackRequest) String() string {
+func (x *RollbackModuleRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RollbackRequest) ProtoMessage() {}
+func (*RollbackModuleRequest) ProtoMessage() {}
 
-func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
+func (x *RollbackModuleRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2075,34 +2076,34 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
-func (*RollbackRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RollbackModuleRequest.ProtoReflect.Descriptor instead.
+func (*RollbackModuleRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *RollbackRequest) GetEntityType() string {
+func (x *RollbackModuleRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *RollbackRequest) GetRevision() uint64 {
+func (x *RollbackModuleRequest) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
 	}
 	return 0
 }
 
-func (x *RollbackRequest) GetForce() bool {
+func (x *RollbackModuleRequest) GetForce() bool {
 	if x != nil {
 		return x.Force
 	}
 	return false
 }
 
-// RollbackResponse names the module that serves the type now.
-type RollbackResponse struct {
+// RollbackModuleResponse names the module that serves the type now.
+type RollbackModuleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of its bytes, lower-case hex.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -2117,20 +2118,20 @@ type RollbackResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RollbackResponse) Reset() {
-	*x = RollbackResponse{}
+func (x *RollbackModuleResponse) Reset() {
+	*x = RollbackModuleResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RollbackResponse) String() string {
+func (x *RollbackModuleResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RollbackResponse) ProtoMessage() {}
+func (*RollbackModuleResponse) ProtoMessage() {}
 
-func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
+func (x *RollbackModuleResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2142,33 +2143,33 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
-func (*RollbackResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RollbackModuleResponse.ProtoReflect.Descriptor instead.
+func (*RollbackModuleResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *RollbackResponse) GetDigest() string {
+func (x *RollbackModuleResponse) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-func (x *RollbackResponse) GetRevision() uint64 {
+func (x *RollbackModuleResponse) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
 	}
 	return 0
 }
 
-func (x *RollbackResponse) GetEntityTypes() []string {
+func (x *RollbackModuleResponse) GetEntityTypes() []string {
 	if x != nil {
 		return x.EntityTypes
 	}
 	return nil
 }
 
-func (x *RollbackResponse) GetWarnings() []string {
+func (x *RollbackModuleResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
@@ -2312,8 +2313,8 @@ type Shadow struct {
 	Differences []*ShadowDifference `protobuf:"bytes,5,rep,name=differences,proto3" json:"differences,omitempty"`
 	// Commands that were dropped because the queue was full.
 	Dropped uint64 `protobuf:"varint,6,opt,name=dropped,proto3" json:"dropped,omitempty"`
-	// Commands that were skipped because the state was not available in time, or would have
-	// needed too many events.
+	// Commands that were skipped because the state was not available in time, or would
+	// have needed too many events.
 	Skipped uint64 `protobuf:"varint,7,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	// Fuel that the serving module used for the compared commands.
 	Fuel uint64 `protobuf:"varint,8,opt,name=fuel,proto3" json:"fuel,omitempty"`
@@ -2595,7 +2596,8 @@ type Rollout struct {
 	Share uint32 `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"`
 	// Also entities whose ids start with this text.
 	Prefix string `protobuf:"bytes,6,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// Ids of entities that remain with the newer module because the older one fails on them.
+	// Ids of entities that remain with the newer module because the older one fails on
+	// them.
 	RemainingEntityIds []string `protobuf:"bytes,7,rep,name=remaining_entity_ids,json=remainingEntityIds,proto3" json:"remaining_entity_ids,omitempty"`
 	// All types of the rollout, sorted by name.
 	EntityTypes []string `protobuf:"bytes,8,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
@@ -2614,8 +2616,8 @@ type Rollout struct {
 	DueAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
 	// Rules that abort it, as in RolloutPlan.
 	Rules string `protobuf:"bytes,15,opt,name=rules,proto3" json:"rules,omitempty"`
-	// Counts of the newer module since it began to serve a part, on the nodes that are up;
-	// a node loses its counts when it stops.
+	// Counts of the newer module since it began to serve a part, on the nodes that are
+	// up; a node loses its counts when it stops.
 	Newer *VersionCounts `protobuf:"bytes,16,opt,name=newer,proto3" json:"newer,omitempty"`
 	// Counts of the older module, likewise.
 	Older *VersionCounts `protobuf:"bytes,17,opt,name=older,proto3" json:"older,omitempty"`
@@ -2974,8 +2976,8 @@ func (x *ChangeRolloutResponse) GetRevision() uint64 {
 	return 0
 }
 
-// GetHistoryRequest names an entity type.
-type GetHistoryRequest struct {
+// GetActivationHistoryRequest names an entity type.
+type GetActivationHistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType    string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -2983,20 +2985,20 @@ type GetHistoryRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetHistoryRequest) Reset() {
-	*x = GetHistoryRequest{}
+func (x *GetActivationHistoryRequest) Reset() {
+	*x = GetActivationHistoryRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetHistoryRequest) String() string {
+func (x *GetActivationHistoryRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetHistoryRequest) ProtoMessage() {}
+func (*GetActivationHistoryRequest) ProtoMessage() {}
 
-func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
+func (x *GetActivationHistoryRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3008,20 +3010,20 @@ func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
-func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetActivationHistoryRequest.ProtoReflect.Descriptor instead.
+func (*GetActivationHistoryRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{34}
 }
 
-func (x *GetHistoryRequest) GetEntityType() string {
+func (x *GetActivationHistoryRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-// GetHistoryResponse lists changes.
-type GetHistoryResponse struct {
+// GetActivationHistoryResponse lists changes.
+type GetActivationHistoryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The last 32 changes, newest first. From before cluster version 2, only activations
 	// that were not rolled back are left.
@@ -3030,20 +3032,20 @@ type GetHistoryResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetHistoryResponse) Reset() {
-	*x = GetHistoryResponse{}
+func (x *GetActivationHistoryResponse) Reset() {
+	*x = GetActivationHistoryResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetHistoryResponse) String() string {
+func (x *GetActivationHistoryResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetHistoryResponse) ProtoMessage() {}
+func (*GetActivationHistoryResponse) ProtoMessage() {}
 
-func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
+func (x *GetActivationHistoryResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3055,12 +3057,12 @@ func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
-func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetActivationHistoryResponse.ProtoReflect.Descriptor instead.
+func (*GetActivationHistoryResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35}
 }
 
-func (x *GetHistoryResponse) GetChanges() []*ActivationChange {
+func (x *GetActivationHistoryResponse) GetChanges() []*ActivationChange {
 	if x != nil {
 		return x.Changes
 	}
@@ -3277,8 +3279,8 @@ func (*SetOwnerResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{38}
 }
 
-// VerifyRequest selects histories to replay.
-type VerifyRequest struct {
+// VerifyModuleRequest selects histories to replay.
+type VerifyModuleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of the module's bytes in hex.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -3288,9 +3290,9 @@ type VerifyRequest struct {
 	//
 	// Types that are valid to be assigned to Scope:
 	//
-	//	*VerifyRequest_Sample
-	//	*VerifyRequest_All
-	Scope isVerifyRequest_Scope `protobuf_oneof:"scope"`
+	//	*VerifyModuleRequest_Sample
+	//	*VerifyModuleRequest_All
+	Scope isVerifyModuleRequest_Scope `protobuf_oneof:"scope"`
 	// Only entities of this shard; 0 means all shards.
 	ShardId uint32 `protobuf:"varint,5,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	// Revision of the activation to compare with; 0 means the current one. It fails with
@@ -3300,20 +3302,20 @@ type VerifyRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *VerifyRequest) Reset() {
-	*x = VerifyRequest{}
+func (x *VerifyModuleRequest) Reset() {
+	*x = VerifyModuleRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *VerifyRequest) String() string {
+func (x *VerifyModuleRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*VerifyRequest) ProtoMessage() {}
+func (*VerifyModuleRequest) ProtoMessage() {}
 
-func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
+func (x *VerifyModuleRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3325,91 +3327,91 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
-func (*VerifyRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use VerifyModuleRequest.ProtoReflect.Descriptor instead.
+func (*VerifyModuleRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{39}
 }
 
-func (x *VerifyRequest) GetDigest() string {
+func (x *VerifyModuleRequest) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-func (x *VerifyRequest) GetEntityType() string {
+func (x *VerifyModuleRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *VerifyRequest) GetScope() isVerifyRequest_Scope {
+func (x *VerifyModuleRequest) GetScope() isVerifyModuleRequest_Scope {
 	if x != nil {
 		return x.Scope
 	}
 	return nil
 }
 
-func (x *VerifyRequest) GetSample() uint32 {
+func (x *VerifyModuleRequest) GetSample() uint32 {
 	if x != nil {
-		if x, ok := x.Scope.(*VerifyRequest_Sample); ok {
+		if x, ok := x.Scope.(*VerifyModuleRequest_Sample); ok {
 			return x.Sample
 		}
 	}
 	return 0
 }
 
-func (x *VerifyRequest) GetAll() bool {
+func (x *VerifyModuleRequest) GetAll() bool {
 	if x != nil {
-		if x, ok := x.Scope.(*VerifyRequest_All); ok {
+		if x, ok := x.Scope.(*VerifyModuleRequest_All); ok {
 			return x.All
 		}
 	}
 	return false
 }
 
-func (x *VerifyRequest) GetShardId() uint32 {
+func (x *VerifyModuleRequest) GetShardId() uint32 {
 	if x != nil {
 		return x.ShardId
 	}
 	return 0
 }
 
-func (x *VerifyRequest) GetRevision() uint64 {
+func (x *VerifyModuleRequest) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
 	}
 	return 0
 }
 
-type isVerifyRequest_Scope interface {
-	isVerifyRequest_Scope()
+type isVerifyModuleRequest_Scope interface {
+	isVerifyModuleRequest_Scope()
 }
 
-type VerifyRequest_Sample struct {
+type VerifyModuleRequest_Sample struct {
 	// This many, chosen at random.
 	Sample uint32 `protobuf:"varint,3,opt,name=sample,proto3,oneof"`
 }
 
-type VerifyRequest_All struct {
+type VerifyModuleRequest_All struct {
 	// All entities.
 	All bool `protobuf:"varint,4,opt,name=all,proto3,oneof"`
 }
 
-func (*VerifyRequest_Sample) isVerifyRequest_Scope() {}
+func (*VerifyModuleRequest_Sample) isVerifyModuleRequest_Scope() {}
 
-func (*VerifyRequest_All) isVerifyRequest_Scope() {}
+func (*VerifyModuleRequest_All) isVerifyModuleRequest_Scope() {}
 
-// VerifyResponse reports progress and differences.
-type VerifyResponse struct {
+// VerifyModuleResponse reports progress and differences.
+type VerifyModuleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entities replayed so far.
 	Entities uint64 `protobuf:"varint,1,opt,name=entities,proto3" json:"entities,omitempty"`
 	// Events replayed so far.
 	Events uint64 `protobuf:"varint,2,opt,name=events,proto3" json:"events,omitempty"`
 	// Differences found since the previous message, up to a hundred in total.
-	Differences []*VerifyResponse_Difference `protobuf:"bytes,3,rep,name=differences,proto3" json:"differences,omitempty"`
+	Differences []*VerifyModuleResponse_Difference `protobuf:"bytes,3,rep,name=differences,proto3" json:"differences,omitempty"`
 	// Entities skipped so far because their first events were truncated.
 	TruncatedEntities uint64 `protobuf:"varint,4,opt,name=truncated_entities,json=truncatedEntities,proto3" json:"truncated_entities,omitempty"`
 	// Entities replayed so far that were not compared, because the serving module cannot
@@ -3419,8 +3421,8 @@ type VerifyResponse struct {
 	DifferingEntities uint64 `protobuf:"varint,340,opt,name=differing_entities,json=differingEntities,proto3" json:"differing_entities,omitempty"`
 	// Entities replayed so far on which the module fails.
 	FaultyEntities uint64 `protobuf:"varint,341,opt,name=faulty_entities,json=faultyEntities,proto3" json:"faulty_entities,omitempty"`
-	// In the last message: whether the result was stored, so that it satisfies the setting
-	// entity.TYPE.require-verify. Needs cluster version 2.
+	// In the last message: whether the result was stored, so that it satisfies the
+	// setting entity.TYPE.require-verify. Needs cluster version 2.
 	Stored bool `protobuf:"varint,342,opt,name=stored,proto3" json:"stored,omitempty"`
 	// In the last message: human-readable reason why the result was not stored.
 	NotStoredReason string `protobuf:"bytes,343,opt,name=not_stored_reason,json=notStoredReason,proto3" json:"not_stored_reason,omitempty"`
@@ -3428,20 +3430,20 @@ type VerifyResponse struct {
 	sizeCache       protoimpl.SizeCache
 }
 
-func (x *VerifyResponse) Reset() {
-	*x = VerifyResponse{}
+func (x *VerifyModuleResponse) Reset() {
+	*x = VerifyModuleResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *VerifyResponse) String() string {
+func (x *VerifyModuleResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*VerifyResponse) ProtoMessage() {}
+func (*VerifyModuleResponse) ProtoMessage() {}
 
-func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
+func (x *VerifyModuleResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3453,68 +3455,68 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
-func (*VerifyResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use VerifyModuleResponse.ProtoReflect.Descriptor instead.
+func (*VerifyModuleResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{40}
 }
 
-func (x *VerifyResponse) GetEntities() uint64 {
+func (x *VerifyModuleResponse) GetEntities() uint64 {
 	if x != nil {
 		return x.Entities
 	}
 	return 0
 }
 
-func (x *VerifyResponse) GetEvents() uint64 {
+func (x *VerifyModuleResponse) GetEvents() uint64 {
 	if x != nil {
 		return x.Events
 	}
 	return 0
 }
 
-func (x *VerifyResponse) GetDifferences() []*VerifyResponse_Difference {
+func (x *VerifyModuleResponse) GetDifferences() []*VerifyModuleResponse_Difference {
 	if x != nil {
 		return x.Differences
 	}
 	return nil
 }
 
-func (x *VerifyResponse) GetTruncatedEntities() uint64 {
+func (x *VerifyModuleResponse) GetTruncatedEntities() uint64 {
 	if x != nil {
 		return x.TruncatedEntities
 	}
 	return 0
 }
 
-func (x *VerifyResponse) GetUncomparedEntities() uint64 {
+func (x *VerifyModuleResponse) GetUncomparedEntities() uint64 {
 	if x != nil {
 		return x.UncomparedEntities
 	}
 	return 0
 }
 
-func (x *VerifyResponse) GetDifferingEntities() uint64 {
+func (x *VerifyModuleResponse) GetDifferingEntities() uint64 {
 	if x != nil {
 		return x.DifferingEntities
 	}
 	return 0
 }
 
-func (x *VerifyResponse) GetFaultyEntities() uint64 {
+func (x *VerifyModuleResponse) GetFaultyEntities() uint64 {
 	if x != nil {
 		return x.FaultyEntities
 	}
 	return 0
 }
 
-func (x *VerifyResponse) GetStored() bool {
+func (x *VerifyModuleResponse) GetStored() bool {
 	if x != nil {
 		return x.Stored
 	}
 	return false
 }
 
-func (x *VerifyResponse) GetNotStoredReason() string {
+func (x *VerifyModuleResponse) GetNotStoredReason() string {
 	if x != nil {
 		return x.NotStoredReason
 	}
@@ -3538,10 +3540,10 @@ type CheckCompatibilityRequest struct {
 	PresenceOnly bool `protobuf:"varint,6,opt,name=presence_only,json=presenceOnly,proto3" json:"presence_only,omitempty"`
 	// Instead of a sample, check every entity whose newest event was written by none of
 	// these modules (SHA-256 in hex), and the types of the events that they did not
-	// write. Rollback makes the same check.
+	// write. RollbackModule makes the same check.
 	ExcludeWrittenBy []string `protobuf:"bytes,350,rep,name=exclude_written_by,json=excludeWrittenBy,proto3" json:"exclude_written_by,omitempty"`
-	// At first the modules other than exclude_written_by served only a part of the type: this
-	// many of 10,000 entities, by a hash of type and id,
+	// At first the modules other than exclude_written_by served only a part of the type:
+	// this many of 10,000 entities, by a hash of type and id,
 	InitialShare uint32 `protobuf:"varint,381,opt,name=initial_share,json=initialShare,proto3" json:"initial_share,omitempty"`
 	// and the entities whose ids start with this text.
 	InitialPrefix string `protobuf:"bytes,382,opt,name=initial_prefix,json=initialPrefix,proto3" json:"initial_prefix,omitempty"`
@@ -3552,19 +3554,19 @@ type CheckCompatibilityRequest struct {
 	CurrentPrefix string `protobuf:"bytes,385,opt,name=current_prefix,json=currentPrefix,proto3" json:"current_prefix,omitempty"`
 	// Check after the log of the shard contains this revision of the activations.
 	MinActivationRevision uint64 `protobuf:"varint,383,opt,name=min_activation_revision,json=minActivationRevision,proto3" json:"min_activation_revision,omitempty"`
-	// Check only entities whose first events were truncated and of which the module has no
-	// snapshot of its own. For each of them, compare the states that this module and the
-	// active module compute from the remaining snapshot.
+	// Check only entities whose first events were truncated and of which the module has
+	// no snapshot of its own. For each of them, compare the states that this module and
+	// the active module compute from the remaining snapshot.
 	TruncatedOnly bool `protobuf:"varint,386,opt,name=truncated_only,json=truncatedOnly,proto3" json:"truncated_only,omitempty"`
 	// The module will load the snapshots of the active module as its own, so also compare
 	// entities that have such snapshots and all their events.
 	IncludeSnapshots bool `protobuf:"varint,387,opt,name=include_snapshots,json=includeSnapshots,proto3" json:"include_snapshots,omitempty"`
-	// With truncated_only: replay at most at verify-rate, and yield to waiting requests. With
-	// presence_only in addition: only check whether there is such an entity; if there is,
-	// the response has entities = 1.
+	// With truncated_only: replay at most at verify-rate, and yield to waiting requests.
+	// With presence_only in addition: only check whether there is such an entity; if
+	// there is, the response has entities = 1.
 	Paced bool `protobuf:"varint,388,opt,name=paced,proto3" json:"paced,omitempty"`
-	// With truncated_only: accept entities for which the module computes a different state, and
-	// compare them again only if they change.
+	// With truncated_only: accept entities for which the module computes a different
+	// state, and compare them again only if they change.
 	AcceptDifferences bool `protobuf:"varint,389,opt,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -3722,8 +3724,8 @@ type CheckCompatibilityResponse struct {
 	Faults []*CheckCompatibilityResponse_Fault `protobuf:"bytes,2,rep,name=faults,proto3" json:"faults,omitempty"`
 	// Entities replayed.
 	Entities uint64 `protobuf:"varint,3,opt,name=entities,proto3" json:"entities,omitempty"`
-	// Shards whose stored events were not all checked, because time ran out or there was no
-	// leader. The next call continues from there.
+	// Shards whose stored events were not all checked, because time ran out or there was
+	// no leader. The next call continues from there.
 	UncheckedShards uint32 `protobuf:"varint,4,opt,name=unchecked_shards,json=uncheckedShards,proto3" json:"unchecked_shards,omitempty"`
 	// Whether the type has entities that are not deleted.
 	Present bool `protobuf:"varint,5,opt,name=present,proto3" json:"present,omitempty"`
@@ -3733,13 +3735,13 @@ type CheckCompatibilityResponse struct {
 	// Whether the entities that truncated_only selects were compared. Nodes of an earlier
 	// release ignore truncated_only.
 	TruncatedCompared bool `protobuf:"varint,386,opt,name=truncated_compared,json=truncatedCompared,proto3" json:"truncated_compared,omitempty"`
-	// For how many of them the module computes a different state, or a state that cannot be
-	// compared.
+	// For how many of them the module computes a different state, or a state that cannot
+	// be compared.
 	DifferingEntities uint64 `protobuf:"varint,387,opt,name=differing_entities,json=differingEntities,proto3" json:"differing_entities,omitempty"`
 	// At most 100 of the differing entities.
 	Differences []*CheckCompatibilityResponse_Fault `protobuf:"bytes,388,rep,name=differences,proto3" json:"differences,omitempty"`
-	// SHA-256 in hex of the modules that made the snapshots from which the compared states
-	// were computed.
+	// SHA-256 in hex of the modules that made the snapshots from which the compared
+	// states were computed.
 	SnapshotDigests []string `protobuf:"bytes,389,rep,name=snapshot_digests,json=snapshotDigests,proto3" json:"snapshot_digests,omitempty"`
 	// How many entities the active module fails on, too.
 	UnreadableEntities uint64 `protobuf:"varint,390,opt,name=unreadable_entities,json=unreadableEntities,proto3" json:"unreadable_entities,omitempty"`
@@ -3928,7 +3930,7 @@ func (x *GetQuotasResponse_Amounts) GetOwnBytes() uint64 {
 }
 
 // Difference is an entity that the module fails on or computes a different state for.
-type VerifyResponse_Difference struct {
+type VerifyModuleResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity.
 	EntityId string `protobuf:"bytes,1,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
@@ -3942,27 +3944,27 @@ type VerifyResponse_Difference struct {
 	EventType string `protobuf:"bytes,340,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
 	// JSON patch from the serving module's state to the other state, if both are JSON;
 	// at most 100 operations and 4 KiB.
-	Patch []*VerifyResponse_PatchOperation `protobuf:"bytes,390,rep,name=patch,proto3" json:"patch,omitempty"`
+	Patch []*VerifyModuleResponse_PatchOperation `protobuf:"bytes,390,rep,name=patch,proto3" json:"patch,omitempty"`
 	// Whether the patch is incomplete.
 	PatchTruncated bool `protobuf:"varint,391,opt,name=patch_truncated,json=patchTruncated,proto3" json:"patch_truncated,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
-func (x *VerifyResponse_Difference) Reset() {
-	*x = VerifyResponse_Difference{}
+func (x *VerifyModuleResponse_Difference) Reset() {
+	*x = VerifyModuleResponse_Difference{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *VerifyResponse_Difference) String() string {
+func (x *VerifyModuleResponse_Difference) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*VerifyResponse_Difference) ProtoMessage() {}
+func (*VerifyModuleResponse_Difference) ProtoMessage() {}
 
-func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
+func (x *VerifyModuleResponse_Difference) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3974,54 +3976,54 @@ func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use VerifyResponse_Difference.ProtoReflect.Descriptor instead.
-func (*VerifyResponse_Difference) Descriptor() ([]byte, []int) {
+// Deprecated: Use VerifyModuleResponse_Difference.ProtoReflect.Descriptor instead.
+func (*VerifyModuleResponse_Difference) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{40, 0}
 }
 
-func (x *VerifyResponse_Difference) GetEntityId() string {
+func (x *VerifyModuleResponse_Difference) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *VerifyResponse_Difference) GetSequence() uint64 {
+func (x *VerifyModuleResponse_Difference) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
 	}
 	return 0
 }
 
-func (x *VerifyResponse_Difference) GetDescription() string {
+func (x *VerifyModuleResponse_Difference) GetDescription() string {
 	if x != nil {
 		return x.Description
 	}
 	return ""
 }
 
-func (x *VerifyResponse_Difference) GetFault() bool {
+func (x *VerifyModuleResponse_Difference) GetFault() bool {
 	if x != nil {
 		return x.Fault
 	}
 	return false
 }
 
-func (x *VerifyResponse_Difference) GetEventType() string {
+func (x *VerifyModuleResponse_Difference) GetEventType() string {
 	if x != nil {
 		return x.EventType
 	}
 	return ""
 }
 
-func (x *VerifyResponse_Difference) GetPatch() []*VerifyResponse_PatchOperation {
+func (x *VerifyModuleResponse_Difference) GetPatch() []*VerifyModuleResponse_PatchOperation {
 	if x != nil {
 		return x.Patch
 	}
 	return nil
 }
 
-func (x *VerifyResponse_Difference) GetPatchTruncated() bool {
+func (x *VerifyModuleResponse_Difference) GetPatchTruncated() bool {
 	if x != nil {
 		return x.PatchTruncated
 	}
@@ -4029,33 +4031,33 @@ func (x *VerifyResponse_Difference) GetPatchTruncated() bool {
 }
 
 // PatchOperation is a step of a JSON patch (RFC 6902).
-type VerifyResponse_PatchOperation struct {
+type VerifyModuleResponse_PatchOperation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Operation: add, remove or replace.
 	Op string `protobuf:"bytes,1,opt,name=op,proto3" json:"op,omitempty"`
 	// JSON pointer (RFC 6901).
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// The new value; absent for remove. In the binary encoding, integers beyond 2^53 are
-	// strings of digits.
+	// The new value; absent for remove. In the binary encoding, integers beyond 2^53
+	// are strings of digits.
 	Value         *structpb.Value `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *VerifyResponse_PatchOperation) Reset() {
-	*x = VerifyResponse_PatchOperation{}
+func (x *VerifyModuleResponse_PatchOperation) Reset() {
+	*x = VerifyModuleResponse_PatchOperation{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *VerifyResponse_PatchOperation) String() string {
+func (x *VerifyModuleResponse_PatchOperation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*VerifyResponse_PatchOperation) ProtoMessage() {}
+func (*VerifyModuleResponse_PatchOperation) ProtoMessage() {}
 
-func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
+func (x *VerifyModuleResponse_PatchOperation) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4067,26 +4069,26 @@ func (x *VerifyResponse_PatchOperation) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use VerifyResponse_PatchOperation.ProtoReflect.Descriptor instead.
-func (*VerifyResponse_PatchOperation) Descriptor() ([]byte, []int) {
+// Deprecated: Use VerifyModuleResponse_PatchOperation.ProtoReflect.Descriptor instead.
+func (*VerifyModuleResponse_PatchOperation) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{40, 1}
 }
 
-func (x *VerifyResponse_PatchOperation) GetOp() string {
+func (x *VerifyModuleResponse_PatchOperation) GetOp() string {
 	if x != nil {
 		return x.Op
 	}
 	return ""
 }
 
-func (x *VerifyResponse_PatchOperation) GetPath() string {
+func (x *VerifyModuleResponse_PatchOperation) GetPath() string {
 	if x != nil {
 		return x.Path
 	}
 	return ""
 }
 
-func (x *VerifyResponse_PatchOperation) GetValue() *structpb.Value {
+func (x *VerifyModuleResponse_PatchOperation) GetValue() *structpb.Value {
 	if x != nil {
 		return x.Value
 	}
@@ -4299,46 +4301,45 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x11type_memory_bytes\x18\a \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ftypeMemoryBytes\x121\n" +
 	"\x0frate_per_second\x18\b \x01(\rB\t\xbaH\x06*\x04\x18\xc0\x84=R\rratePerSecond\x125\n" +
 	"\x0ffuel_per_second\x18\x8c\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\rfuelPerSecond\x127\n" +
-	"\x10bytes_per_second\x18\x8d\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ebytesPerSecond\"\x8c\x01\n" +
-	"\rUploadRequest\x12 \n" +
+	"\x10bytes_per_second\x18\x8d\x01 \x01(\x04B\f\xbaH\t2\a\x18\x80\x80\x80\x80\x80 R\x0ebytesPerSecond\"\x92\x01\n" +
+	"\x13UploadModuleRequest\x12 \n" +
 	"\x04wasm\x18\x01 \x01(\fB\f\xbaH\tz\a\x10\x01\x18\x80\x80\x80\bR\x04wasm\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\x12&\n" +
 	"\tsignature\x18K \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\tsignature\x12\x15\n" +
-	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"h\n" +
-	"\x0eUploadResponse\x12\x16\n" +
+	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"n\n" +
+	"\x14UploadModuleResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12!\n" +
 	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\x12\x1b\n" +
-	"\bwarnings\x18\xb6\x02 \x03(\tR\bwarnings\"\x8f\x01\n" +
-	"\x13UploadStreamRequest\x12\x1d\n" +
+	"\bwarnings\x18\xb6\x02 \x03(\tR\bwarnings\"\x95\x01\n" +
+	"\x19UploadModuleStreamRequest\x12\x1d\n" +
 	"\x04wasm\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\x04wasm\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\x12&\n" +
 	"\tsignature\x18K \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\tsignature\x12\x15\n" +
-	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"n\n" +
-	"\x14UploadStreamResponse\x12\x16\n" +
+	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"t\n" +
+	"\x1aUploadModuleStreamResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12!\n" +
 	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\x12\x1b\n" +
-	"\bwarnings\x18\xb6\x02 \x03(\tR\bwarnings\"]\n" +
-	"\vListRequest\x12%\n" +
+	"\bwarnings\x18\xb6\x02 \x03(\tR\bwarnings\"d\n" +
+	"\x12ListModulesRequest\x12%\n" +
 	"\tpage_size\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"i\n" +
-	"\fListResponse\x121\n" +
+	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"p\n" +
+	"\x13ListModulesResponse\x121\n" +
 	"\amodules\x18\x01 \x03(\v2\x17.hostd.module.v1.ModuleR\amodules\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x86\x01\n" +
-	"\n" +
-	"GetRequest\x12/\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8c\x01\n" +
+	"\x10GetModuleRequest\x12/\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$H\x00R\x06digest\x12:\n" +
 	"\ventity_type\x18\x02 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$H\x00R\n" +
 	"entityTypeB\v\n" +
-	"\x02by\x12\x05\xbaH\x02\b\x01\"s\n" +
-	"\vGetResponse\x12/\n" +
+	"\x02by\x12\x05\xbaH\x02\b\x01\"y\n" +
+	"\x11GetModuleResponse\x12/\n" +
 	"\x06module\x18\x01 \x01(\v2\x17.hostd.module.v1.ModuleR\x06module\x123\n" +
-	"\bmanifest\x18\x02 \x01(\v2\x17.google.protobuf.StructR\bmanifest\"@\n" +
-	"\x0fDownloadRequest\x12-\n" +
-	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"&\n" +
-	"\x10DownloadResponse\x12\x12\n" +
-	"\x04wasm\x18\x01 \x01(\fR\x04wasm\"\xab\x02\n" +
-	"\x0fActivateRequest\x128\n" +
+	"\bmanifest\x18\x02 \x01(\v2\x17.google.protobuf.StructR\bmanifest\"F\n" +
+	"\x15DownloadModuleRequest\x12-\n" +
+	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\",\n" +
+	"\x16DownloadModuleResponse\x12\x12\n" +
+	"\x04wasm\x18\x01 \x01(\fR\x04wasm\"\xb1\x02\n" +
+	"\x15ActivateModuleRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12-\n" +
 	"\x06digest\x18\x02 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x12/\n" +
@@ -4351,14 +4352,14 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06prefix\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\x06prefix\x12'\n" +
 	"\x05steps\x18\x03 \x03(\rB\x11\xbaH\x0e\x92\x01\v\x10 \"\a*\x05\x18\x90N \x00R\x05steps\x12/\n" +
 	"\x05pause\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05pause\x12\x1e\n" +
-	"\x05rules\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05rules\"\x81\x01\n" +
-	"\x10ActivateResponse\x12\x1a\n" +
+	"\x05rules\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05rules\"\x87\x01\n" +
+	"\x16ActivateModuleResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\x12\x1b\n" +
-	"\bwarnings\x18\xb6\x02 \x03(\tR\bwarnings\">\n" +
-	"\rRemoveRequest\x12-\n" +
-	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"\x10\n" +
-	"\x0eRemoveResponse\"\x12\n" +
+	"\bwarnings\x18\xb6\x02 \x03(\tR\bwarnings\"D\n" +
+	"\x13DeleteModuleRequest\x12-\n" +
+	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"\x16\n" +
+	"\x14DeleteModuleResponse\"\x12\n" +
 	"\x10GetQuotasRequest\"\xbb\x02\n" +
 	"\x11GetQuotasResponse\x12>\n" +
 	"\x04used\x18\x01 \x01(\v2*.hostd.module.v1.GetQuotasResponse.AmountsR\x04used\x12@\n" +
@@ -4369,13 +4370,13 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1f\n" +
 	"\vown_modules\x18\x03 \x01(\x04R\n" +
 	"ownModules\x12\x1b\n" +
-	"\town_bytes\x18\x04 \x01(\x04R\bownBytes\"~\n" +
-	"\x0fRollbackRequest\x128\n" +
+	"\town_bytes\x18\x04 \x01(\x04R\bownBytes\"\x84\x01\n" +
+	"\x15RollbackModuleRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x15\n" +
-	"\x05force\x18\xde\x02 \x01(\bR\x05force\"\x87\x01\n" +
-	"\x10RollbackResponse\x12\x16\n" +
+	"\x05force\x18\xde\x02 \x01(\bR\x05force\"\x8d\x01\n" +
+	"\x16RollbackModuleResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\"\n" +
 	"\fentity_types\x18\xde\x02 \x03(\tR\ventityTypes\x12\x1b\n" +
@@ -4462,11 +4463,11 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\fACTION_ABORT\x10\x04\"g\n" +
 	"\x15ChangeRolloutResponse\x122\n" +
 	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"M\n" +
-	"\x11GetHistoryRequest\x128\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"W\n" +
+	"\x1bGetActivationHistoryRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\"Q\n" +
-	"\x12GetHistoryResponse\x12;\n" +
+	"entityType\"[\n" +
+	"\x1cGetActivationHistoryResponse\x12;\n" +
 	"\achanges\x18\x01 \x03(\v2!.hostd.module.v1.ActivationChangeR\achanges\"\xdf\x03\n" +
 	"\x10ActivationChange\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x129\n" +
@@ -4493,8 +4494,8 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1e\n" +
 	"\x05owner\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xa0\x02R\x05owner\"\x12\n" +
-	"\x10SetOwnerResponse\"\xfe\x01\n" +
-	"\rVerifyRequest\x12-\n" +
+	"\x10SetOwnerResponse\"\x84\x02\n" +
+	"\x13VerifyModuleRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
 	"\ventity_type\x18\x02 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12%\n" +
@@ -4502,17 +4503,17 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x03all\x18\x04 \x01(\bH\x00R\x03all\x12#\n" +
 	"\bshard_id\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12\x1b\n" +
 	"\brevision\x18\xd4\x02 \x01(\x04R\brevisionB\a\n" +
-	"\x05scope\"\x87\x06\n" +
-	"\x0eVerifyResponse\x12\x1a\n" +
+	"\x05scope\"\x99\x06\n" +
+	"\x14VerifyModuleResponse\x12\x1a\n" +
 	"\bentities\x18\x01 \x01(\x04R\bentities\x12\x16\n" +
-	"\x06events\x18\x02 \x01(\x04R\x06events\x12L\n" +
-	"\vdifferences\x18\x03 \x03(\v2*.hostd.module.v1.VerifyResponse.DifferenceR\vdifferences\x12-\n" +
+	"\x06events\x18\x02 \x01(\x04R\x06events\x12R\n" +
+	"\vdifferences\x18\x03 \x03(\v20.hostd.module.v1.VerifyModuleResponse.DifferenceR\vdifferences\x12-\n" +
 	"\x12truncated_entities\x18\x04 \x01(\x04R\x11truncatedEntities\x12/\n" +
 	"\x13uncompared_entities\x18\x05 \x01(\x04R\x12uncomparedEntities\x12.\n" +
 	"\x12differing_entities\x18\xd4\x02 \x01(\x04R\x11differingEntities\x12(\n" +
 	"\x0ffaulty_entities\x18\xd5\x02 \x01(\x04R\x0efaultyEntities\x12\x17\n" +
 	"\x06stored\x18\xd6\x02 \x01(\bR\x06stored\x12+\n" +
-	"\x11not_stored_reason\x18\xd7\x02 \x01(\tR\x0fnotStoredReason\x1a\x8e\x02\n" +
+	"\x11not_stored_reason\x18\xd7\x02 \x01(\tR\x0fnotStoredReason\x1a\x94\x02\n" +
 	"\n" +
 	"Difference\x12\x1b\n" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
@@ -4520,8 +4521,8 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\bR\x05fault\x12\x1e\n" +
 	"\n" +
-	"event_type\x18\xd4\x02 \x01(\tR\teventType\x12E\n" +
-	"\x05patch\x18\x86\x03 \x03(\v2..hostd.module.v1.VerifyResponse.PatchOperationR\x05patch\x12(\n" +
+	"event_type\x18\xd4\x02 \x01(\tR\teventType\x12K\n" +
+	"\x05patch\x18\x86\x03 \x03(\v24.hostd.module.v1.VerifyModuleResponse.PatchOperationR\x05patch\x12(\n" +
 	"\x0fpatch_truncated\x18\x87\x03 \x01(\bR\x0epatchTruncated\x1ab\n" +
 	"\x0ePatchOperation\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\tR\x02op\x12\x12\n" +
@@ -4566,25 +4567,23 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x03 \x01(\tR\teventType\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage2\xde\n" +
-	"\n" +
-	"\rModuleService\x12O\n" +
-	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
-	"\fUploadStream\x12$.hostd.module.v1.UploadStreamRequest\x1a%.hostd.module.v1.UploadStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12L\n" +
-	"\x04List\x12\x1c.hostd.module.v1.ListRequest\x1a\x1d.hostd.module.v1.ListResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12I\n" +
-	"\x03Get\x12\x1b.hostd.module.v1.GetRequest\x1a\x1c.hostd.module.v1.GetResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12Z\n" +
-	"\bDownload\x12 .hostd.module.v1.DownloadRequest\x1a!.hostd.module.v1.DownloadResponse\"\a\xf0\xe4\x19\x06\x90\x02\x010\x01\x12U\n" +
-	"\bActivate\x12 .hostd.module.v1.ActivateRequest\x1a!.hostd.module.v1.ActivateResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
-	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12^\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage2\xa1\f\n" +
+	"\rModuleService\x12a\n" +
+	"\fUploadModule\x12$.hostd.module.v1.UploadModuleRequest\x1a%.hostd.module.v1.UploadModuleResponse\"\x04\xf0\xe4\x19\x05\x12u\n" +
+	"\x12UploadModuleStream\x12*.hostd.module.v1.UploadModuleStreamRequest\x1a+.hostd.module.v1.UploadModuleStreamResponse\"\x04\xf0\xe4\x19\x05(\x01\x12a\n" +
+	"\vListModules\x12#.hostd.module.v1.ListModulesRequest\x1a$.hostd.module.v1.ListModulesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12[\n" +
+	"\tGetModule\x12!.hostd.module.v1.GetModuleRequest\x1a\".hostd.module.v1.GetModuleResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12l\n" +
+	"\x0eDownloadModule\x12&.hostd.module.v1.DownloadModuleRequest\x1a'.hostd.module.v1.DownloadModuleResponse\"\a\xf0\xe4\x19\x06\x90\x02\x010\x01\x12g\n" +
+	"\x0eActivateModule\x12&.hostd.module.v1.ActivateModuleRequest\x1a'.hostd.module.v1.ActivateModuleResponse\"\x04\xf0\xe4\x19\x05\x12g\n" +
+	"\x0eRollbackModule\x12&.hostd.module.v1.RollbackModuleRequest\x1a'.hostd.module.v1.RollbackModuleResponse\"\x04\xf0\xe4\x19\x05\x12^\n" +
 	"\n" +
 	"GetRollout\x12\".hostd.module.v1.GetRolloutRequest\x1a#.hostd.module.v1.GetRolloutResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12d\n" +
-	"\rChangeRollout\x12%.hostd.module.v1.ChangeRolloutRequest\x1a&.hostd.module.v1.ChangeRolloutResponse\"\x04\xf0\xe4\x19\x05\x12^\n" +
-	"\n" +
-	"GetHistory\x12\".hostd.module.v1.GetHistoryRequest\x1a#.hostd.module.v1.GetHistoryResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12U\n" +
-	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12O\n" +
-	"\x06Remove\x12\x1e.hostd.module.v1.RemoveRequest\x1a\x1f.hostd.module.v1.RemoveResponse\"\x04\xf0\xe4\x19\x05\x12[\n" +
-	"\tGetQuotas\x12!.hostd.module.v1.GetQuotasRequest\x1a\".hostd.module.v1.GetQuotasResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12Q\n" +
-	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\x04\xf0\xe4\x19\x050\x01\x12v\n" +
+	"\rChangeRollout\x12%.hostd.module.v1.ChangeRolloutRequest\x1a&.hostd.module.v1.ChangeRolloutResponse\"\x04\xf0\xe4\x19\x05\x12|\n" +
+	"\x14GetActivationHistory\x12,.hostd.module.v1.GetActivationHistoryRequest\x1a-.hostd.module.v1.GetActivationHistoryResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12U\n" +
+	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12a\n" +
+	"\fDeleteModule\x12$.hostd.module.v1.DeleteModuleRequest\x1a%.hostd.module.v1.DeleteModuleResponse\"\x04\xf0\xe4\x19\x05\x12[\n" +
+	"\tGetQuotas\x12!.hostd.module.v1.GetQuotasRequest\x1a\".hostd.module.v1.GetQuotasResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12c\n" +
+	"\fVerifyModule\x12$.hostd.module.v1.VerifyModuleRequest\x1a%.hostd.module.v1.VerifyModuleResponse\"\x04\xf0\xe4\x19\x050\x01\x12v\n" +
 	"\x12CheckCompatibility\x12*.hostd.module.v1.CheckCompatibilityRequest\x1a+.hostd.module.v1.CheckCompatibilityResponse\"\a\xf0\xe4\x19\x05\x90\x02\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
 
 var (
@@ -4612,25 +4611,25 @@ var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*Activation)(nil),                               // 7: hostd.module.v1.Activation
 	(*TypePatterns)(nil),                             // 8: hostd.module.v1.TypePatterns
 	(*Limits)(nil),                                   // 9: hostd.module.v1.Limits
-	(*UploadRequest)(nil),                            // 10: hostd.module.v1.UploadRequest
-	(*UploadResponse)(nil),                           // 11: hostd.module.v1.UploadResponse
-	(*UploadStreamRequest)(nil),                      // 12: hostd.module.v1.UploadStreamRequest
-	(*UploadStreamResponse)(nil),                     // 13: hostd.module.v1.UploadStreamResponse
-	(*ListRequest)(nil),                              // 14: hostd.module.v1.ListRequest
-	(*ListResponse)(nil),                             // 15: hostd.module.v1.ListResponse
-	(*GetRequest)(nil),                               // 16: hostd.module.v1.GetRequest
-	(*GetResponse)(nil),                              // 17: hostd.module.v1.GetResponse
-	(*DownloadRequest)(nil),                          // 18: hostd.module.v1.DownloadRequest
-	(*DownloadResponse)(nil),                         // 19: hostd.module.v1.DownloadResponse
-	(*ActivateRequest)(nil),                          // 20: hostd.module.v1.ActivateRequest
+	(*UploadModuleRequest)(nil),                      // 10: hostd.module.v1.UploadModuleRequest
+	(*UploadModuleResponse)(nil),                     // 11: hostd.module.v1.UploadModuleResponse
+	(*UploadModuleStreamRequest)(nil),                // 12: hostd.module.v1.UploadModuleStreamRequest
+	(*UploadModuleStreamResponse)(nil),               // 13: hostd.module.v1.UploadModuleStreamResponse
+	(*ListModulesRequest)(nil),                       // 14: hostd.module.v1.ListModulesRequest
+	(*ListModulesResponse)(nil),                      // 15: hostd.module.v1.ListModulesResponse
+	(*GetModuleRequest)(nil),                         // 16: hostd.module.v1.GetModuleRequest
+	(*GetModuleResponse)(nil),                        // 17: hostd.module.v1.GetModuleResponse
+	(*DownloadModuleRequest)(nil),                    // 18: hostd.module.v1.DownloadModuleRequest
+	(*DownloadModuleResponse)(nil),                   // 19: hostd.module.v1.DownloadModuleResponse
+	(*ActivateModuleRequest)(nil),                    // 20: hostd.module.v1.ActivateModuleRequest
 	(*RolloutPlan)(nil),                              // 21: hostd.module.v1.RolloutPlan
-	(*ActivateResponse)(nil),                         // 22: hostd.module.v1.ActivateResponse
-	(*RemoveRequest)(nil),                            // 23: hostd.module.v1.RemoveRequest
-	(*RemoveResponse)(nil),                           // 24: hostd.module.v1.RemoveResponse
+	(*ActivateModuleResponse)(nil),                   // 22: hostd.module.v1.ActivateModuleResponse
+	(*DeleteModuleRequest)(nil),                      // 23: hostd.module.v1.DeleteModuleRequest
+	(*DeleteModuleResponse)(nil),                     // 24: hostd.module.v1.DeleteModuleResponse
 	(*GetQuotasRequest)(nil),                         // 25: hostd.module.v1.GetQuotasRequest
 	(*GetQuotasResponse)(nil),                        // 26: hostd.module.v1.GetQuotasResponse
-	(*RollbackRequest)(nil),                          // 27: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),                         // 28: hostd.module.v1.RollbackResponse
+	(*RollbackModuleRequest)(nil),                    // 27: hostd.module.v1.RollbackModuleRequest
+	(*RollbackModuleResponse)(nil),                   // 28: hostd.module.v1.RollbackModuleResponse
 	(*GetRolloutRequest)(nil),                        // 29: hostd.module.v1.GetRolloutRequest
 	(*GetRolloutResponse)(nil),                       // 30: hostd.module.v1.GetRolloutResponse
 	(*Shadow)(nil),                                   // 31: hostd.module.v1.Shadow
@@ -4640,18 +4639,18 @@ var file_hostd_module_v1_module_proto_goTypes = []any{
 	(*VersionCounts)(nil),                            // 35: hostd.module.v1.VersionCounts
 	(*ChangeRolloutRequest)(nil),                     // 36: hostd.module.v1.ChangeRolloutRequest
 	(*ChangeRolloutResponse)(nil),                    // 37: hostd.module.v1.ChangeRolloutResponse
-	(*GetHistoryRequest)(nil),                        // 38: hostd.module.v1.GetHistoryRequest
-	(*GetHistoryResponse)(nil),                       // 39: hostd.module.v1.GetHistoryResponse
+	(*GetActivationHistoryRequest)(nil),              // 38: hostd.module.v1.GetActivationHistoryRequest
+	(*GetActivationHistoryResponse)(nil),             // 39: hostd.module.v1.GetActivationHistoryResponse
 	(*ActivationChange)(nil),                         // 40: hostd.module.v1.ActivationChange
 	(*SetOwnerRequest)(nil),                          // 41: hostd.module.v1.SetOwnerRequest
 	(*SetOwnerResponse)(nil),                         // 42: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),                            // 43: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),                           // 44: hostd.module.v1.VerifyResponse
+	(*VerifyModuleRequest)(nil),                      // 43: hostd.module.v1.VerifyModuleRequest
+	(*VerifyModuleResponse)(nil),                     // 44: hostd.module.v1.VerifyModuleResponse
 	(*CheckCompatibilityRequest)(nil),                // 45: hostd.module.v1.CheckCompatibilityRequest
 	(*CheckCompatibilityResponse)(nil),               // 46: hostd.module.v1.CheckCompatibilityResponse
 	(*GetQuotasResponse_Amounts)(nil),                // 47: hostd.module.v1.GetQuotasResponse.Amounts
-	(*VerifyResponse_Difference)(nil),                // 48: hostd.module.v1.VerifyResponse.Difference
-	(*VerifyResponse_PatchOperation)(nil),            // 49: hostd.module.v1.VerifyResponse.PatchOperation
+	(*VerifyModuleResponse_Difference)(nil),          // 48: hostd.module.v1.VerifyModuleResponse.Difference
+	(*VerifyModuleResponse_PatchOperation)(nil),      // 49: hostd.module.v1.VerifyModuleResponse.PatchOperation
 	(*CheckCompatibilityResponse_MissingEvents)(nil), // 50: hostd.module.v1.CheckCompatibilityResponse.MissingEvents
 	(*CheckCompatibilityResponse_Fault)(nil),         // 51: hostd.module.v1.CheckCompatibilityResponse.Fault
 	(*timestamppb.Timestamp)(nil),                    // 52: google.protobuf.Timestamp
@@ -4671,13 +4670,13 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	9,  // 8: hostd.module.v1.Activation.limits:type_name -> hostd.module.v1.Limits
 	8,  // 9: hostd.module.v1.Activation.sends:type_name -> hostd.module.v1.TypePatterns
 	8,  // 10: hostd.module.v1.Activation.accepts_from:type_name -> hostd.module.v1.TypePatterns
-	4,  // 11: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
-	4,  // 12: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
-	53, // 13: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
-	9,  // 14: hostd.module.v1.ActivateRequest.limits:type_name -> hostd.module.v1.Limits
-	21, // 15: hostd.module.v1.ActivateRequest.rollout:type_name -> hostd.module.v1.RolloutPlan
+	4,  // 11: hostd.module.v1.ListModulesResponse.modules:type_name -> hostd.module.v1.Module
+	4,  // 12: hostd.module.v1.GetModuleResponse.module:type_name -> hostd.module.v1.Module
+	53, // 13: hostd.module.v1.GetModuleResponse.manifest:type_name -> google.protobuf.Struct
+	9,  // 14: hostd.module.v1.ActivateModuleRequest.limits:type_name -> hostd.module.v1.Limits
+	21, // 15: hostd.module.v1.ActivateModuleRequest.rollout:type_name -> hostd.module.v1.RolloutPlan
 	54, // 16: hostd.module.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
-	1,  // 17: hostd.module.v1.ActivateResponse.state:type_name -> hostd.module.v1.Rollout.State
+	1,  // 17: hostd.module.v1.ActivateModuleResponse.state:type_name -> hostd.module.v1.Rollout.State
 	47, // 18: hostd.module.v1.GetQuotasResponse.used:type_name -> hostd.module.v1.GetQuotasResponse.Amounts
 	47, // 19: hostd.module.v1.GetQuotasResponse.limit:type_name -> hostd.module.v1.GetQuotasResponse.Amounts
 	34, // 20: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
@@ -4692,44 +4691,44 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	54, // 29: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
 	2,  // 30: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
 	34, // 31: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	40, // 32: hostd.module.v1.GetHistoryResponse.changes:type_name -> hostd.module.v1.ActivationChange
+	40, // 32: hostd.module.v1.GetActivationHistoryResponse.changes:type_name -> hostd.module.v1.ActivationChange
 	52, // 33: hostd.module.v1.ActivationChange.changed_at:type_name -> google.protobuf.Timestamp
 	3,  // 34: hostd.module.v1.ActivationChange.kind:type_name -> hostd.module.v1.ActivationChange.Kind
-	48, // 35: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
+	48, // 35: hostd.module.v1.VerifyModuleResponse.differences:type_name -> hostd.module.v1.VerifyModuleResponse.Difference
 	50, // 36: hostd.module.v1.CheckCompatibilityResponse.missing:type_name -> hostd.module.v1.CheckCompatibilityResponse.MissingEvents
 	51, // 37: hostd.module.v1.CheckCompatibilityResponse.faults:type_name -> hostd.module.v1.CheckCompatibilityResponse.Fault
 	51, // 38: hostd.module.v1.CheckCompatibilityResponse.differences:type_name -> hostd.module.v1.CheckCompatibilityResponse.Fault
-	49, // 39: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
-	55, // 40: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
-	10, // 41: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
-	12, // 42: hostd.module.v1.ModuleService.UploadStream:input_type -> hostd.module.v1.UploadStreamRequest
-	14, // 43: hostd.module.v1.ModuleService.List:input_type -> hostd.module.v1.ListRequest
-	16, // 44: hostd.module.v1.ModuleService.Get:input_type -> hostd.module.v1.GetRequest
-	18, // 45: hostd.module.v1.ModuleService.Download:input_type -> hostd.module.v1.DownloadRequest
-	20, // 46: hostd.module.v1.ModuleService.Activate:input_type -> hostd.module.v1.ActivateRequest
-	27, // 47: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
+	49, // 39: hostd.module.v1.VerifyModuleResponse.Difference.patch:type_name -> hostd.module.v1.VerifyModuleResponse.PatchOperation
+	55, // 40: hostd.module.v1.VerifyModuleResponse.PatchOperation.value:type_name -> google.protobuf.Value
+	10, // 41: hostd.module.v1.ModuleService.UploadModule:input_type -> hostd.module.v1.UploadModuleRequest
+	12, // 42: hostd.module.v1.ModuleService.UploadModuleStream:input_type -> hostd.module.v1.UploadModuleStreamRequest
+	14, // 43: hostd.module.v1.ModuleService.ListModules:input_type -> hostd.module.v1.ListModulesRequest
+	16, // 44: hostd.module.v1.ModuleService.GetModule:input_type -> hostd.module.v1.GetModuleRequest
+	18, // 45: hostd.module.v1.ModuleService.DownloadModule:input_type -> hostd.module.v1.DownloadModuleRequest
+	20, // 46: hostd.module.v1.ModuleService.ActivateModule:input_type -> hostd.module.v1.ActivateModuleRequest
+	27, // 47: hostd.module.v1.ModuleService.RollbackModule:input_type -> hostd.module.v1.RollbackModuleRequest
 	29, // 48: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
 	36, // 49: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
-	38, // 50: hostd.module.v1.ModuleService.GetHistory:input_type -> hostd.module.v1.GetHistoryRequest
+	38, // 50: hostd.module.v1.ModuleService.GetActivationHistory:input_type -> hostd.module.v1.GetActivationHistoryRequest
 	41, // 51: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	23, // 52: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
+	23, // 52: hostd.module.v1.ModuleService.DeleteModule:input_type -> hostd.module.v1.DeleteModuleRequest
 	25, // 53: hostd.module.v1.ModuleService.GetQuotas:input_type -> hostd.module.v1.GetQuotasRequest
-	43, // 54: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
+	43, // 54: hostd.module.v1.ModuleService.VerifyModule:input_type -> hostd.module.v1.VerifyModuleRequest
 	45, // 55: hostd.module.v1.ModuleService.CheckCompatibility:input_type -> hostd.module.v1.CheckCompatibilityRequest
-	11, // 56: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
-	13, // 57: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
-	15, // 58: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
-	17, // 59: hostd.module.v1.ModuleService.Get:output_type -> hostd.module.v1.GetResponse
-	19, // 60: hostd.module.v1.ModuleService.Download:output_type -> hostd.module.v1.DownloadResponse
-	22, // 61: hostd.module.v1.ModuleService.Activate:output_type -> hostd.module.v1.ActivateResponse
-	28, // 62: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
+	11, // 56: hostd.module.v1.ModuleService.UploadModule:output_type -> hostd.module.v1.UploadModuleResponse
+	13, // 57: hostd.module.v1.ModuleService.UploadModuleStream:output_type -> hostd.module.v1.UploadModuleStreamResponse
+	15, // 58: hostd.module.v1.ModuleService.ListModules:output_type -> hostd.module.v1.ListModulesResponse
+	17, // 59: hostd.module.v1.ModuleService.GetModule:output_type -> hostd.module.v1.GetModuleResponse
+	19, // 60: hostd.module.v1.ModuleService.DownloadModule:output_type -> hostd.module.v1.DownloadModuleResponse
+	22, // 61: hostd.module.v1.ModuleService.ActivateModule:output_type -> hostd.module.v1.ActivateModuleResponse
+	28, // 62: hostd.module.v1.ModuleService.RollbackModule:output_type -> hostd.module.v1.RollbackModuleResponse
 	30, // 63: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
 	37, // 64: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
-	39, // 65: hostd.module.v1.ModuleService.GetHistory:output_type -> hostd.module.v1.GetHistoryResponse
+	39, // 65: hostd.module.v1.ModuleService.GetActivationHistory:output_type -> hostd.module.v1.GetActivationHistoryResponse
 	42, // 66: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	24, // 67: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
+	24, // 67: hostd.module.v1.ModuleService.DeleteModule:output_type -> hostd.module.v1.DeleteModuleResponse
 	26, // 68: hostd.module.v1.ModuleService.GetQuotas:output_type -> hostd.module.v1.GetQuotasResponse
-	44, // 69: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
+	44, // 69: hostd.module.v1.ModuleService.VerifyModule:output_type -> hostd.module.v1.VerifyModuleResponse
 	46, // 70: hostd.module.v1.ModuleService.CheckCompatibility:output_type -> hostd.module.v1.CheckCompatibilityResponse
 	56, // [56:71] is the sub-list for method output_type
 	41, // [41:56] is the sub-list for method input_type
@@ -4744,12 +4743,12 @@ func file_hostd_module_v1_module_proto_init() {
 		return
 	}
 	file_hostd_module_v1_module_proto_msgTypes[12].OneofWrappers = []any{
-		(*GetRequest_Digest)(nil),
-		(*GetRequest_EntityType)(nil),
+		(*GetModuleRequest_Digest)(nil),
+		(*GetModuleRequest_EntityType)(nil),
 	}
 	file_hostd_module_v1_module_proto_msgTypes[39].OneofWrappers = []any{
-		(*VerifyRequest_Sample)(nil),
-		(*VerifyRequest_All)(nil),
+		(*VerifyModuleRequest_Sample)(nil),
+		(*VerifyModuleRequest_All)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -266,9 +266,9 @@ type StartWorkflowRequest struct {
 	//	*StartWorkflowRequest_Json
 	//	*StartWorkflowRequest_Data
 	Input isStartWorkflowRequest_Input `protobuf_oneof:"input"`
-	// Idempotency key, as in hostd.entity.v1.SendRequest.
+	// Idempotency key, as in hostd.entity.v1.SendCommandRequest.
 	CommandId string `protobuf:"bytes,5,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// For a retry, the time since the first attempt, as in SendRequest.
+	// For a retry, the time since the first attempt, as in SendCommandRequest.
 	FirstAttemptAgeMs uint64 `protobuf:"varint,6,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
 	// How long to wait for the end of the run. The wait ends earlier if the deadline of
 	// the call is near; the run is then returned as it is.
@@ -558,9 +558,9 @@ type SignalWorkflowRequest struct {
 	//	*SignalWorkflowRequest_Json
 	//	*SignalWorkflowRequest_Data
 	Value isSignalWorkflowRequest_Value `protobuf_oneof:"value"`
-	// Idempotency key, as in hostd.entity.v1.SendRequest.
+	// Idempotency key, as in hostd.entity.v1.SendCommandRequest.
 	CommandId string `protobuf:"bytes,6,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// For a retry, the time since the first attempt, as in SendRequest.
+	// For a retry, the time since the first attempt, as in SendCommandRequest.
 	FirstAttemptAgeMs uint64 `protobuf:"varint,7,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -718,9 +718,9 @@ type CancelWorkflowRequest struct {
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// The id of the run: 1 to 256 bytes of printable UTF-8.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Idempotency key, as in hostd.entity.v1.SendRequest.
+	// Idempotency key, as in hostd.entity.v1.SendCommandRequest.
 	CommandId string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// For a retry, the time since the first attempt, as in SendRequest.
+	// For a retry, the time since the first attempt, as in SendCommandRequest.
 	FirstAttemptAgeMs uint64 `protobuf:"varint,4,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -828,9 +828,9 @@ type TerminateWorkflowRequest struct {
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
 	// The id of the run: 1 to 256 bytes of printable UTF-8.
 	EntityId string `protobuf:"bytes,2,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Idempotency key, as in hostd.entity.v1.SendRequest.
+	// Idempotency key, as in hostd.entity.v1.SendCommandRequest.
 	CommandId string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// For a retry, the time since the first attempt, as in SendRequest.
+	// For a retry, the time since the first attempt, as in SendCommandRequest.
 	FirstAttemptAgeMs uint64 `protobuf:"varint,4,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache

@@ -62,23 +62,26 @@ const (
 	// ClusterServiceMoveShardProcedure is the fully-qualified name of the ClusterService's MoveShard
 	// RPC.
 	ClusterServiceMoveShardProcedure = "/hostd.cluster.v1.ClusterService/MoveShard"
-	// ClusterServiceDrainProcedure is the fully-qualified name of the ClusterService's Drain RPC.
-	ClusterServiceDrainProcedure = "/hostd.cluster.v1.ClusterService/Drain"
-	// ClusterServiceResumeProcedure is the fully-qualified name of the ClusterService's Resume RPC.
-	ClusterServiceResumeProcedure = "/hostd.cluster.v1.ClusterService/Resume"
-	// ClusterServiceLeaveProcedure is the fully-qualified name of the ClusterService's Leave RPC.
-	ClusterServiceLeaveProcedure = "/hostd.cluster.v1.ClusterService/Leave"
-	// ClusterServiceDownProcedure is the fully-qualified name of the ClusterService's Down RPC.
-	ClusterServiceDownProcedure = "/hostd.cluster.v1.ClusterService/Down"
-	// ClusterServiceRebalanceProcedure is the fully-qualified name of the ClusterService's Rebalance
+	// ClusterServiceDrainNodeProcedure is the fully-qualified name of the ClusterService's DrainNode
 	// RPC.
-	ClusterServiceRebalanceProcedure = "/hostd.cluster.v1.ClusterService/Rebalance"
+	ClusterServiceDrainNodeProcedure = "/hostd.cluster.v1.ClusterService/DrainNode"
+	// ClusterServiceResumeNodeProcedure is the fully-qualified name of the ClusterService's ResumeNode
+	// RPC.
+	ClusterServiceResumeNodeProcedure = "/hostd.cluster.v1.ClusterService/ResumeNode"
+	// ClusterServiceRemoveNodeProcedure is the fully-qualified name of the ClusterService's RemoveNode
+	// RPC.
+	ClusterServiceRemoveNodeProcedure = "/hostd.cluster.v1.ClusterService/RemoveNode"
+	// ClusterServiceDownNodeProcedure is the fully-qualified name of the ClusterService's DownNode RPC.
+	ClusterServiceDownNodeProcedure = "/hostd.cluster.v1.ClusterService/DownNode"
+	// ClusterServiceRebalanceShardsProcedure is the fully-qualified name of the ClusterService's
+	// RebalanceShards RPC.
+	ClusterServiceRebalanceShardsProcedure = "/hostd.cluster.v1.ClusterService/RebalanceShards"
 	// ClusterServiceFinalizeUpgradeProcedure is the fully-qualified name of the ClusterService's
 	// FinalizeUpgrade RPC.
 	ClusterServiceFinalizeUpgradeProcedure = "/hostd.cluster.v1.ClusterService/FinalizeUpgrade"
-	// ClusterServiceInitializeProcedure is the fully-qualified name of the ClusterService's Initialize
-	// RPC.
-	ClusterServiceInitializeProcedure = "/hostd.cluster.v1.ClusterService/Initialize"
+	// ClusterServiceInitializeClusterProcedure is the fully-qualified name of the ClusterService's
+	// InitializeCluster RPC.
+	ClusterServiceInitializeClusterProcedure = "/hostd.cluster.v1.ClusterService/InitializeCluster"
 	// ClusterServiceSetPolicyProcedure is the fully-qualified name of the ClusterService's SetPolicy
 	// RPC.
 	ClusterServiceSetPolicyProcedure = "/hostd.cluster.v1.ClusterService/SetPolicy"
@@ -120,8 +123,9 @@ const (
 	// ClusterServiceDeleteTokenProcedure is the fully-qualified name of the ClusterService's
 	// DeleteToken RPC.
 	ClusterServiceDeleteTokenProcedure = "/hostd.cluster.v1.ClusterService/DeleteToken"
-	// ClusterServiceCanIProcedure is the fully-qualified name of the ClusterService's CanI RPC.
-	ClusterServiceCanIProcedure = "/hostd.cluster.v1.ClusterService/CanI"
+	// ClusterServiceCheckAccessProcedure is the fully-qualified name of the ClusterService's
+	// CheckAccess RPC.
+	ClusterServiceCheckAccessProcedure = "/hostd.cluster.v1.ClusterService/CheckAccess"
 )
 
 // ClusterServiceClient is a client for the hostd.cluster.v1.ClusterService service.
@@ -159,37 +163,38 @@ type ClusterServiceClient interface {
 	// MoveShard transfers a shard's leadership to one of its voters. It returns when
 	// the node leads. If the deadline passes first, the operation still continues.
 	MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error)
-	// Drain transfers all leaderships of a node to other nodes, so that it can stop, and
-	// assigns it no new ones until it restarts or is resumed. It returns when the node
-	// leads no shard. If the deadline passes first, the operation still continues.
-	Drain(context.Context, *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error)
-	// Resume cancels Drain, and Leave while the node is still a member.
-	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
-	// Leave removes a node from the cluster permanently: its replicas move to other
+	// DrainNode transfers all leaderships of a node to other nodes, so that it can stop,
+	// and assigns it no new ones until it restarts or is resumed. It returns when the
+	// node leads no shard. If the deadline passes first, the operation still continues.
+	DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error)
+	// ResumeNode cancels DrainNode, and RemoveNode while the node is still a member.
+	ResumeNode(context.Context, *connect.Request[v1.ResumeNodeRequest]) (*connect.Response[v1.ResumeNodeResponse], error)
+	// RemoveNode removes a node from the cluster permanently: its replicas move to other
 	// nodes if there are enough, and then it is no longer a member and can be shut
 	// down. It returns at that point. If the deadline passes first, the operation still
 	// continues.
-	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
-	// Down declares a node dead, and its replicas are replaced. It returns when the
+	RemoveNode(context.Context, *connect.Request[v1.RemoveNodeRequest]) (*connect.Response[v1.RemoveNodeResponse], error)
+	// DownNode declares a node dead, and its replicas are replaced. It returns when the
 	// decision is durable. Use it for a node that will not come back with its data: if
 	// it does come back, it starts with empty replicas.
-	Down(context.Context, *connect.Request[v1.DownRequest]) (*connect.Response[v1.DownResponse], error)
-	// Rebalance balances leaderships and replicas now. It returns when the moves are
-	// decided; WatchCluster shows their progress.
-	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
+	DownNode(context.Context, *connect.Request[v1.DownNodeRequest]) (*connect.Response[v1.DownNodeResponse], error)
+	// RebalanceShards balances leaderships and replicas now. It returns when the moves
+	// are decided; WatchCluster shows their progress.
+	RebalanceShards(context.Context, *connect.Request[v1.RebalanceShardsRequest]) (*connect.Response[v1.RebalanceShardsResponse], error)
 	// FinalizeUpgrade raises the cluster version, the version of everything that the
-	// cluster writes, at the end of a rolling upgrade. This cannot be undone. Every member
-	// must support the version, and none can return to a release that does not support it
-	// afterwards. With dry_run it changes nothing and returns the versions that each member
-	// supports.
+	// cluster writes, at the end of a rolling upgrade. This cannot be undone. Every
+	// member must support the version, and none can return to a release that does not
+	// support it afterwards. With dry_run it changes nothing and returns the versions
+	// that each member supports.
 	FinalizeUpgrade(context.Context, *connect.Request[v1.FinalizeUpgradeRequest]) (*connect.Response[v1.FinalizeUpgradeResponse], error)
-	// Initialize bootstraps the cluster of the answering node. A node answers it even
-	// before it belongs to a cluster. If one of the node's seeds belongs to a cluster,
-	// the node joins that cluster instead. A majority of the node and its seeds has to
-	// answer; the response names the others. It returns when the cluster exists. If the
-	// deadline passes first, the operation stays in effect until the node stops. If the
-	// node already belongs to a cluster, the call changes nothing and returns its id.
-	Initialize(context.Context, *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error)
+	// InitializeCluster bootstraps the cluster of the answering node. A node answers it
+	// even before it belongs to a cluster. If one of the node's seeds belongs to a
+	// cluster, the node joins that cluster instead. A majority of the node and its seeds
+	// has to answer; the response names the others. It returns when the cluster exists.
+	// If the deadline passes first, the operation stays in effect until the node stops.
+	// If the node already belongs to a cluster, the call changes nothing and returns its
+	// id.
+	InitializeCluster(context.Context, *connect.Request[v1.InitializeClusterRequest]) (*connect.Response[v1.InitializeClusterResponse], error)
 	// SetPolicy changes the members of the cluster's policy that the request contains. It
 	// returns when the change is durable.
 	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.SetPolicyResponse], error)
@@ -226,8 +231,8 @@ type ClusterServiceClient interface {
 	// DeleteToken removes a token and all roles of its bearer. It fails for the last
 	// admin.
 	DeleteToken(context.Context, *connect.Request[v1.DeleteTokenRequest]) (*connect.Response[v1.DeleteTokenResponse], error)
-	// CanI returns the caller's identity and whether it is allowed to make a call.
-	CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error)
+	// CheckAccess returns the caller's identity and whether it is allowed to make a call.
+	CheckAccess(context.Context, *connect.Request[v1.CheckAccessRequest]) (*connect.Response[v1.CheckAccessResponse], error)
 }
 
 // NewClusterServiceClient constructs a client for the hostd.cluster.v1.ClusterService service. By
@@ -302,34 +307,34 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("MoveShard")),
 			connect.WithClientOptions(opts...),
 		),
-		drain: connect.NewClient[v1.DrainRequest, v1.DrainResponse](
+		drainNode: connect.NewClient[v1.DrainNodeRequest, v1.DrainNodeResponse](
 			httpClient,
-			baseURL+ClusterServiceDrainProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Drain")),
+			baseURL+ClusterServiceDrainNodeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("DrainNode")),
 			connect.WithClientOptions(opts...),
 		),
-		resume: connect.NewClient[v1.ResumeRequest, v1.ResumeResponse](
+		resumeNode: connect.NewClient[v1.ResumeNodeRequest, v1.ResumeNodeResponse](
 			httpClient,
-			baseURL+ClusterServiceResumeProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Resume")),
+			baseURL+ClusterServiceResumeNodeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ResumeNode")),
 			connect.WithClientOptions(opts...),
 		),
-		leave: connect.NewClient[v1.LeaveRequest, v1.LeaveResponse](
+		removeNode: connect.NewClient[v1.RemoveNodeRequest, v1.RemoveNodeResponse](
 			httpClient,
-			baseURL+ClusterServiceLeaveProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Leave")),
+			baseURL+ClusterServiceRemoveNodeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("RemoveNode")),
 			connect.WithClientOptions(opts...),
 		),
-		down: connect.NewClient[v1.DownRequest, v1.DownResponse](
+		downNode: connect.NewClient[v1.DownNodeRequest, v1.DownNodeResponse](
 			httpClient,
-			baseURL+ClusterServiceDownProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Down")),
+			baseURL+ClusterServiceDownNodeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("DownNode")),
 			connect.WithClientOptions(opts...),
 		),
-		rebalance: connect.NewClient[v1.RebalanceRequest, v1.RebalanceResponse](
+		rebalanceShards: connect.NewClient[v1.RebalanceShardsRequest, v1.RebalanceShardsResponse](
 			httpClient,
-			baseURL+ClusterServiceRebalanceProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Rebalance")),
+			baseURL+ClusterServiceRebalanceShardsProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("RebalanceShards")),
 			connect.WithClientOptions(opts...),
 		),
 		finalizeUpgrade: connect.NewClient[v1.FinalizeUpgradeRequest, v1.FinalizeUpgradeResponse](
@@ -338,10 +343,10 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("FinalizeUpgrade")),
 			connect.WithClientOptions(opts...),
 		),
-		initialize: connect.NewClient[v1.InitializeRequest, v1.InitializeResponse](
+		initializeCluster: connect.NewClient[v1.InitializeClusterRequest, v1.InitializeClusterResponse](
 			httpClient,
-			baseURL+ClusterServiceInitializeProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Initialize")),
+			baseURL+ClusterServiceInitializeClusterProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("InitializeCluster")),
 			connect.WithClientOptions(opts...),
 		),
 		setPolicy: connect.NewClient[v1.SetPolicyRequest, v1.SetPolicyResponse](
@@ -434,10 +439,10 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("DeleteToken")),
 			connect.WithClientOptions(opts...),
 		),
-		canI: connect.NewClient[v1.CanIRequest, v1.CanIResponse](
+		checkAccess: connect.NewClient[v1.CheckAccessRequest, v1.CheckAccessResponse](
 			httpClient,
-			baseURL+ClusterServiceCanIProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("CanI")),
+			baseURL+ClusterServiceCheckAccessProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("CheckAccess")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -455,13 +460,13 @@ type clusterServiceClient struct {
 	profileNode       *connect.Client[v1.ProfileNodeRequest, v1.ProfileNodeResponse]
 	profileGuests     *connect.Client[v1.ProfileGuestsRequest, v1.ProfileGuestsResponse]
 	moveShard         *connect.Client[v1.MoveShardRequest, v1.MoveShardResponse]
-	drain             *connect.Client[v1.DrainRequest, v1.DrainResponse]
-	resume            *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
-	leave             *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
-	down              *connect.Client[v1.DownRequest, v1.DownResponse]
-	rebalance         *connect.Client[v1.RebalanceRequest, v1.RebalanceResponse]
+	drainNode         *connect.Client[v1.DrainNodeRequest, v1.DrainNodeResponse]
+	resumeNode        *connect.Client[v1.ResumeNodeRequest, v1.ResumeNodeResponse]
+	removeNode        *connect.Client[v1.RemoveNodeRequest, v1.RemoveNodeResponse]
+	downNode          *connect.Client[v1.DownNodeRequest, v1.DownNodeResponse]
+	rebalanceShards   *connect.Client[v1.RebalanceShardsRequest, v1.RebalanceShardsResponse]
 	finalizeUpgrade   *connect.Client[v1.FinalizeUpgradeRequest, v1.FinalizeUpgradeResponse]
-	initialize        *connect.Client[v1.InitializeRequest, v1.InitializeResponse]
+	initializeCluster *connect.Client[v1.InitializeClusterRequest, v1.InitializeClusterResponse]
 	setPolicy         *connect.Client[v1.SetPolicyRequest, v1.SetPolicyResponse]
 	putSetting        *connect.Client[v1.PutSettingRequest, v1.PutSettingResponse]
 	getSetting        *connect.Client[v1.GetSettingRequest, v1.GetSettingResponse]
@@ -476,7 +481,7 @@ type clusterServiceClient struct {
 	listTokens        *connect.Client[v1.ListTokensRequest, v1.ListTokensResponse]
 	createToken       *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
 	deleteToken       *connect.Client[v1.DeleteTokenRequest, v1.DeleteTokenResponse]
-	canI              *connect.Client[v1.CanIRequest, v1.CanIResponse]
+	checkAccess       *connect.Client[v1.CheckAccessRequest, v1.CheckAccessResponse]
 }
 
 // GetCluster calls hostd.cluster.v1.ClusterService.GetCluster.
@@ -524,29 +529,29 @@ func (c *clusterServiceClient) MoveShard(ctx context.Context, req *connect.Reque
 	return c.moveShard.CallUnary(ctx, req)
 }
 
-// Drain calls hostd.cluster.v1.ClusterService.Drain.
-func (c *clusterServiceClient) Drain(ctx context.Context, req *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error) {
-	return c.drain.CallUnary(ctx, req)
+// DrainNode calls hostd.cluster.v1.ClusterService.DrainNode.
+func (c *clusterServiceClient) DrainNode(ctx context.Context, req *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error) {
+	return c.drainNode.CallUnary(ctx, req)
 }
 
-// Resume calls hostd.cluster.v1.ClusterService.Resume.
-func (c *clusterServiceClient) Resume(ctx context.Context, req *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error) {
-	return c.resume.CallUnary(ctx, req)
+// ResumeNode calls hostd.cluster.v1.ClusterService.ResumeNode.
+func (c *clusterServiceClient) ResumeNode(ctx context.Context, req *connect.Request[v1.ResumeNodeRequest]) (*connect.Response[v1.ResumeNodeResponse], error) {
+	return c.resumeNode.CallUnary(ctx, req)
 }
 
-// Leave calls hostd.cluster.v1.ClusterService.Leave.
-func (c *clusterServiceClient) Leave(ctx context.Context, req *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error) {
-	return c.leave.CallUnary(ctx, req)
+// RemoveNode calls hostd.cluster.v1.ClusterService.RemoveNode.
+func (c *clusterServiceClient) RemoveNode(ctx context.Context, req *connect.Request[v1.RemoveNodeRequest]) (*connect.Response[v1.RemoveNodeResponse], error) {
+	return c.removeNode.CallUnary(ctx, req)
 }
 
-// Down calls hostd.cluster.v1.ClusterService.Down.
-func (c *clusterServiceClient) Down(ctx context.Context, req *connect.Request[v1.DownRequest]) (*connect.Response[v1.DownResponse], error) {
-	return c.down.CallUnary(ctx, req)
+// DownNode calls hostd.cluster.v1.ClusterService.DownNode.
+func (c *clusterServiceClient) DownNode(ctx context.Context, req *connect.Request[v1.DownNodeRequest]) (*connect.Response[v1.DownNodeResponse], error) {
+	return c.downNode.CallUnary(ctx, req)
 }
 
-// Rebalance calls hostd.cluster.v1.ClusterService.Rebalance.
-func (c *clusterServiceClient) Rebalance(ctx context.Context, req *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error) {
-	return c.rebalance.CallUnary(ctx, req)
+// RebalanceShards calls hostd.cluster.v1.ClusterService.RebalanceShards.
+func (c *clusterServiceClient) RebalanceShards(ctx context.Context, req *connect.Request[v1.RebalanceShardsRequest]) (*connect.Response[v1.RebalanceShardsResponse], error) {
+	return c.rebalanceShards.CallUnary(ctx, req)
 }
 
 // FinalizeUpgrade calls hostd.cluster.v1.ClusterService.FinalizeUpgrade.
@@ -554,9 +559,9 @@ func (c *clusterServiceClient) FinalizeUpgrade(ctx context.Context, req *connect
 	return c.finalizeUpgrade.CallUnary(ctx, req)
 }
 
-// Initialize calls hostd.cluster.v1.ClusterService.Initialize.
-func (c *clusterServiceClient) Initialize(ctx context.Context, req *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error) {
-	return c.initialize.CallUnary(ctx, req)
+// InitializeCluster calls hostd.cluster.v1.ClusterService.InitializeCluster.
+func (c *clusterServiceClient) InitializeCluster(ctx context.Context, req *connect.Request[v1.InitializeClusterRequest]) (*connect.Response[v1.InitializeClusterResponse], error) {
+	return c.initializeCluster.CallUnary(ctx, req)
 }
 
 // SetPolicy calls hostd.cluster.v1.ClusterService.SetPolicy.
@@ -629,9 +634,9 @@ func (c *clusterServiceClient) DeleteToken(ctx context.Context, req *connect.Req
 	return c.deleteToken.CallUnary(ctx, req)
 }
 
-// CanI calls hostd.cluster.v1.ClusterService.CanI.
-func (c *clusterServiceClient) CanI(ctx context.Context, req *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error) {
-	return c.canI.CallUnary(ctx, req)
+// CheckAccess calls hostd.cluster.v1.ClusterService.CheckAccess.
+func (c *clusterServiceClient) CheckAccess(ctx context.Context, req *connect.Request[v1.CheckAccessRequest]) (*connect.Response[v1.CheckAccessResponse], error) {
+	return c.checkAccess.CallUnary(ctx, req)
 }
 
 // ClusterServiceHandler is an implementation of the hostd.cluster.v1.ClusterService service.
@@ -669,37 +674,38 @@ type ClusterServiceHandler interface {
 	// MoveShard transfers a shard's leadership to one of its voters. It returns when
 	// the node leads. If the deadline passes first, the operation still continues.
 	MoveShard(context.Context, *connect.Request[v1.MoveShardRequest]) (*connect.Response[v1.MoveShardResponse], error)
-	// Drain transfers all leaderships of a node to other nodes, so that it can stop, and
-	// assigns it no new ones until it restarts or is resumed. It returns when the node
-	// leads no shard. If the deadline passes first, the operation still continues.
-	Drain(context.Context, *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error)
-	// Resume cancels Drain, and Leave while the node is still a member.
-	Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error)
-	// Leave removes a node from the cluster permanently: its replicas move to other
+	// DrainNode transfers all leaderships of a node to other nodes, so that it can stop,
+	// and assigns it no new ones until it restarts or is resumed. It returns when the
+	// node leads no shard. If the deadline passes first, the operation still continues.
+	DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error)
+	// ResumeNode cancels DrainNode, and RemoveNode while the node is still a member.
+	ResumeNode(context.Context, *connect.Request[v1.ResumeNodeRequest]) (*connect.Response[v1.ResumeNodeResponse], error)
+	// RemoveNode removes a node from the cluster permanently: its replicas move to other
 	// nodes if there are enough, and then it is no longer a member and can be shut
 	// down. It returns at that point. If the deadline passes first, the operation still
 	// continues.
-	Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error)
-	// Down declares a node dead, and its replicas are replaced. It returns when the
+	RemoveNode(context.Context, *connect.Request[v1.RemoveNodeRequest]) (*connect.Response[v1.RemoveNodeResponse], error)
+	// DownNode declares a node dead, and its replicas are replaced. It returns when the
 	// decision is durable. Use it for a node that will not come back with its data: if
 	// it does come back, it starts with empty replicas.
-	Down(context.Context, *connect.Request[v1.DownRequest]) (*connect.Response[v1.DownResponse], error)
-	// Rebalance balances leaderships and replicas now. It returns when the moves are
-	// decided; WatchCluster shows their progress.
-	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
+	DownNode(context.Context, *connect.Request[v1.DownNodeRequest]) (*connect.Response[v1.DownNodeResponse], error)
+	// RebalanceShards balances leaderships and replicas now. It returns when the moves
+	// are decided; WatchCluster shows their progress.
+	RebalanceShards(context.Context, *connect.Request[v1.RebalanceShardsRequest]) (*connect.Response[v1.RebalanceShardsResponse], error)
 	// FinalizeUpgrade raises the cluster version, the version of everything that the
-	// cluster writes, at the end of a rolling upgrade. This cannot be undone. Every member
-	// must support the version, and none can return to a release that does not support it
-	// afterwards. With dry_run it changes nothing and returns the versions that each member
-	// supports.
+	// cluster writes, at the end of a rolling upgrade. This cannot be undone. Every
+	// member must support the version, and none can return to a release that does not
+	// support it afterwards. With dry_run it changes nothing and returns the versions
+	// that each member supports.
 	FinalizeUpgrade(context.Context, *connect.Request[v1.FinalizeUpgradeRequest]) (*connect.Response[v1.FinalizeUpgradeResponse], error)
-	// Initialize bootstraps the cluster of the answering node. A node answers it even
-	// before it belongs to a cluster. If one of the node's seeds belongs to a cluster,
-	// the node joins that cluster instead. A majority of the node and its seeds has to
-	// answer; the response names the others. It returns when the cluster exists. If the
-	// deadline passes first, the operation stays in effect until the node stops. If the
-	// node already belongs to a cluster, the call changes nothing and returns its id.
-	Initialize(context.Context, *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error)
+	// InitializeCluster bootstraps the cluster of the answering node. A node answers it
+	// even before it belongs to a cluster. If one of the node's seeds belongs to a
+	// cluster, the node joins that cluster instead. A majority of the node and its seeds
+	// has to answer; the response names the others. It returns when the cluster exists.
+	// If the deadline passes first, the operation stays in effect until the node stops.
+	// If the node already belongs to a cluster, the call changes nothing and returns its
+	// id.
+	InitializeCluster(context.Context, *connect.Request[v1.InitializeClusterRequest]) (*connect.Response[v1.InitializeClusterResponse], error)
 	// SetPolicy changes the members of the cluster's policy that the request contains. It
 	// returns when the change is durable.
 	SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.SetPolicyResponse], error)
@@ -736,8 +742,8 @@ type ClusterServiceHandler interface {
 	// DeleteToken removes a token and all roles of its bearer. It fails for the last
 	// admin.
 	DeleteToken(context.Context, *connect.Request[v1.DeleteTokenRequest]) (*connect.Response[v1.DeleteTokenResponse], error)
-	// CanI returns the caller's identity and whether it is allowed to make a call.
-	CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error)
+	// CheckAccess returns the caller's identity and whether it is allowed to make a call.
+	CheckAccess(context.Context, *connect.Request[v1.CheckAccessRequest]) (*connect.Response[v1.CheckAccessResponse], error)
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -808,34 +814,34 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("MoveShard")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceDrainHandler := connect.NewUnaryHandler(
-		ClusterServiceDrainProcedure,
-		svc.Drain,
-		connect.WithSchema(clusterServiceMethods.ByName("Drain")),
+	clusterServiceDrainNodeHandler := connect.NewUnaryHandler(
+		ClusterServiceDrainNodeProcedure,
+		svc.DrainNode,
+		connect.WithSchema(clusterServiceMethods.ByName("DrainNode")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceResumeHandler := connect.NewUnaryHandler(
-		ClusterServiceResumeProcedure,
-		svc.Resume,
-		connect.WithSchema(clusterServiceMethods.ByName("Resume")),
+	clusterServiceResumeNodeHandler := connect.NewUnaryHandler(
+		ClusterServiceResumeNodeProcedure,
+		svc.ResumeNode,
+		connect.WithSchema(clusterServiceMethods.ByName("ResumeNode")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceLeaveHandler := connect.NewUnaryHandler(
-		ClusterServiceLeaveProcedure,
-		svc.Leave,
-		connect.WithSchema(clusterServiceMethods.ByName("Leave")),
+	clusterServiceRemoveNodeHandler := connect.NewUnaryHandler(
+		ClusterServiceRemoveNodeProcedure,
+		svc.RemoveNode,
+		connect.WithSchema(clusterServiceMethods.ByName("RemoveNode")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceDownHandler := connect.NewUnaryHandler(
-		ClusterServiceDownProcedure,
-		svc.Down,
-		connect.WithSchema(clusterServiceMethods.ByName("Down")),
+	clusterServiceDownNodeHandler := connect.NewUnaryHandler(
+		ClusterServiceDownNodeProcedure,
+		svc.DownNode,
+		connect.WithSchema(clusterServiceMethods.ByName("DownNode")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceRebalanceHandler := connect.NewUnaryHandler(
-		ClusterServiceRebalanceProcedure,
-		svc.Rebalance,
-		connect.WithSchema(clusterServiceMethods.ByName("Rebalance")),
+	clusterServiceRebalanceShardsHandler := connect.NewUnaryHandler(
+		ClusterServiceRebalanceShardsProcedure,
+		svc.RebalanceShards,
+		connect.WithSchema(clusterServiceMethods.ByName("RebalanceShards")),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceFinalizeUpgradeHandler := connect.NewUnaryHandler(
@@ -844,10 +850,10 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("FinalizeUpgrade")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceInitializeHandler := connect.NewUnaryHandler(
-		ClusterServiceInitializeProcedure,
-		svc.Initialize,
-		connect.WithSchema(clusterServiceMethods.ByName("Initialize")),
+	clusterServiceInitializeClusterHandler := connect.NewUnaryHandler(
+		ClusterServiceInitializeClusterProcedure,
+		svc.InitializeCluster,
+		connect.WithSchema(clusterServiceMethods.ByName("InitializeCluster")),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceSetPolicyHandler := connect.NewUnaryHandler(
@@ -940,10 +946,10 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("DeleteToken")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceCanIHandler := connect.NewUnaryHandler(
-		ClusterServiceCanIProcedure,
-		svc.CanI,
-		connect.WithSchema(clusterServiceMethods.ByName("CanI")),
+	clusterServiceCheckAccessHandler := connect.NewUnaryHandler(
+		ClusterServiceCheckAccessProcedure,
+		svc.CheckAccess,
+		connect.WithSchema(clusterServiceMethods.ByName("CheckAccess")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -967,20 +973,20 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceProfileGuestsHandler.ServeHTTP(w, r)
 		case ClusterServiceMoveShardProcedure:
 			clusterServiceMoveShardHandler.ServeHTTP(w, r)
-		case ClusterServiceDrainProcedure:
-			clusterServiceDrainHandler.ServeHTTP(w, r)
-		case ClusterServiceResumeProcedure:
-			clusterServiceResumeHandler.ServeHTTP(w, r)
-		case ClusterServiceLeaveProcedure:
-			clusterServiceLeaveHandler.ServeHTTP(w, r)
-		case ClusterServiceDownProcedure:
-			clusterServiceDownHandler.ServeHTTP(w, r)
-		case ClusterServiceRebalanceProcedure:
-			clusterServiceRebalanceHandler.ServeHTTP(w, r)
+		case ClusterServiceDrainNodeProcedure:
+			clusterServiceDrainNodeHandler.ServeHTTP(w, r)
+		case ClusterServiceResumeNodeProcedure:
+			clusterServiceResumeNodeHandler.ServeHTTP(w, r)
+		case ClusterServiceRemoveNodeProcedure:
+			clusterServiceRemoveNodeHandler.ServeHTTP(w, r)
+		case ClusterServiceDownNodeProcedure:
+			clusterServiceDownNodeHandler.ServeHTTP(w, r)
+		case ClusterServiceRebalanceShardsProcedure:
+			clusterServiceRebalanceShardsHandler.ServeHTTP(w, r)
 		case ClusterServiceFinalizeUpgradeProcedure:
 			clusterServiceFinalizeUpgradeHandler.ServeHTTP(w, r)
-		case ClusterServiceInitializeProcedure:
-			clusterServiceInitializeHandler.ServeHTTP(w, r)
+		case ClusterServiceInitializeClusterProcedure:
+			clusterServiceInitializeClusterHandler.ServeHTTP(w, r)
 		case ClusterServiceSetPolicyProcedure:
 			clusterServiceSetPolicyHandler.ServeHTTP(w, r)
 		case ClusterServicePutSettingProcedure:
@@ -1009,8 +1015,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceCreateTokenHandler.ServeHTTP(w, r)
 		case ClusterServiceDeleteTokenProcedure:
 			clusterServiceDeleteTokenHandler.ServeHTTP(w, r)
-		case ClusterServiceCanIProcedure:
-			clusterServiceCanIHandler.ServeHTTP(w, r)
+		case ClusterServiceCheckAccessProcedure:
+			clusterServiceCheckAccessHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1056,32 +1062,32 @@ func (UnimplementedClusterServiceHandler) MoveShard(context.Context, *connect.Re
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.MoveShard is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Drain(context.Context, *connect.Request[v1.DrainRequest]) (*connect.Response[v1.DrainResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Drain is not implemented"))
+func (UnimplementedClusterServiceHandler) DrainNode(context.Context, *connect.Request[v1.DrainNodeRequest]) (*connect.Response[v1.DrainNodeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.DrainNode is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Resume(context.Context, *connect.Request[v1.ResumeRequest]) (*connect.Response[v1.ResumeResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Resume is not implemented"))
+func (UnimplementedClusterServiceHandler) ResumeNode(context.Context, *connect.Request[v1.ResumeNodeRequest]) (*connect.Response[v1.ResumeNodeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.ResumeNode is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Leave(context.Context, *connect.Request[v1.LeaveRequest]) (*connect.Response[v1.LeaveResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Leave is not implemented"))
+func (UnimplementedClusterServiceHandler) RemoveNode(context.Context, *connect.Request[v1.RemoveNodeRequest]) (*connect.Response[v1.RemoveNodeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.RemoveNode is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Down(context.Context, *connect.Request[v1.DownRequest]) (*connect.Response[v1.DownResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Down is not implemented"))
+func (UnimplementedClusterServiceHandler) DownNode(context.Context, *connect.Request[v1.DownNodeRequest]) (*connect.Response[v1.DownNodeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.DownNode is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Rebalance is not implemented"))
+func (UnimplementedClusterServiceHandler) RebalanceShards(context.Context, *connect.Request[v1.RebalanceShardsRequest]) (*connect.Response[v1.RebalanceShardsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.RebalanceShards is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) FinalizeUpgrade(context.Context, *connect.Request[v1.FinalizeUpgradeRequest]) (*connect.Response[v1.FinalizeUpgradeResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.FinalizeUpgrade is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Initialize(context.Context, *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Initialize is not implemented"))
+func (UnimplementedClusterServiceHandler) InitializeCluster(context.Context, *connect.Request[v1.InitializeClusterRequest]) (*connect.Response[v1.InitializeClusterResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.InitializeCluster is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) SetPolicy(context.Context, *connect.Request[v1.SetPolicyRequest]) (*connect.Response[v1.SetPolicyResponse], error) {
@@ -1140,6 +1146,6 @@ func (UnimplementedClusterServiceHandler) DeleteToken(context.Context, *connect.
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.DeleteToken is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) CanI(context.Context, *connect.Request[v1.CanIRequest]) (*connect.Response[v1.CanIResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.CanI is not implemented"))
+func (UnimplementedClusterServiceHandler) CheckAccess(context.Context, *connect.Request[v1.CheckAccessRequest]) (*connect.Response[v1.CheckAccessResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.CheckAccess is not implemented"))
 }

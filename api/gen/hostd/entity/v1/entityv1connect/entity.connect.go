@@ -60,21 +60,24 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// EntityServiceSendProcedure is the fully-qualified name of the EntityService's Send RPC.
-	EntityServiceSendProcedure = "/hostd.entity.v1.EntityService/Send"
-	// EntityServiceSendStreamProcedure is the fully-qualified name of the EntityService's SendStream
+	// EntityServiceSendCommandProcedure is the fully-qualified name of the EntityService's SendCommand
 	// RPC.
-	EntityServiceSendStreamProcedure = "/hostd.entity.v1.EntityService/SendStream"
-	// EntityServiceQueryProcedure is the fully-qualified name of the EntityService's Query RPC.
-	EntityServiceQueryProcedure = "/hostd.entity.v1.EntityService/Query"
+	EntityServiceSendCommandProcedure = "/hostd.entity.v1.EntityService/SendCommand"
+	// EntityServiceSendCommandStreamProcedure is the fully-qualified name of the EntityService's
+	// SendCommandStream RPC.
+	EntityServiceSendCommandStreamProcedure = "/hostd.entity.v1.EntityService/SendCommandStream"
+	// EntityServiceQueryEntityProcedure is the fully-qualified name of the EntityService's QueryEntity
+	// RPC.
+	EntityServiceQueryEntityProcedure = "/hostd.entity.v1.EntityService/QueryEntity"
 	// EntityServiceReadEventsProcedure is the fully-qualified name of the EntityService's ReadEvents
 	// RPC.
 	EntityServiceReadEventsProcedure = "/hostd.entity.v1.EntityService/ReadEvents"
 	// EntityServiceReadRecordsProcedure is the fully-qualified name of the EntityService's ReadRecords
 	// RPC.
 	EntityServiceReadRecordsProcedure = "/hostd.entity.v1.EntityService/ReadRecords"
-	// EntityServiceSubscribeProcedure is the fully-qualified name of the EntityService's Subscribe RPC.
-	EntityServiceSubscribeProcedure = "/hostd.entity.v1.EntityService/Subscribe"
+	// EntityServiceSubscribeEventsProcedure is the fully-qualified name of the EntityService's
+	// SubscribeEvents RPC.
+	EntityServiceSubscribeEventsProcedure = "/hostd.entity.v1.EntityService/SubscribeEvents"
 	// EntityServiceGetEntityProcedure is the fully-qualified name of the EntityService's GetEntity RPC.
 	EntityServiceGetEntityProcedure = "/hostd.entity.v1.EntityService/GetEntity"
 	// EntityServiceGetStateProcedure is the fully-qualified name of the EntityService's GetState RPC.
@@ -82,11 +85,12 @@ const (
 	// EntityServiceListEntitiesProcedure is the fully-qualified name of the EntityService's
 	// ListEntities RPC.
 	EntityServiceListEntitiesProcedure = "/hostd.entity.v1.EntityService/ListEntities"
-	// EntityServiceHotEntitiesProcedure is the fully-qualified name of the EntityService's HotEntities
-	// RPC.
-	EntityServiceHotEntitiesProcedure = "/hostd.entity.v1.EntityService/HotEntities"
-	// EntityServicePassivateProcedure is the fully-qualified name of the EntityService's Passivate RPC.
-	EntityServicePassivateProcedure = "/hostd.entity.v1.EntityService/Passivate"
+	// EntityServiceListHotEntitiesProcedure is the fully-qualified name of the EntityService's
+	// ListHotEntities RPC.
+	EntityServiceListHotEntitiesProcedure = "/hostd.entity.v1.EntityService/ListHotEntities"
+	// EntityServicePassivateEntityProcedure is the fully-qualified name of the EntityService's
+	// PassivateEntity RPC.
+	EntityServicePassivateEntityProcedure = "/hostd.entity.v1.EntityService/PassivateEntity"
 	// EntityServiceClearFaultsProcedure is the fully-qualified name of the EntityService's ClearFaults
 	// RPC.
 	EntityServiceClearFaultsProcedure = "/hostd.entity.v1.EntityService/ClearFaults"
@@ -95,8 +99,9 @@ const (
 	EntityServiceClearTypeFaultsProcedure = "/hostd.entity.v1.EntityService/ClearTypeFaults"
 	// EntityServiceSkipTimerProcedure is the fully-qualified name of the EntityService's SkipTimer RPC.
 	EntityServiceSkipTimerProcedure = "/hostd.entity.v1.EntityService/SkipTimer"
-	// EntityServiceDeleteProcedure is the fully-qualified name of the EntityService's Delete RPC.
-	EntityServiceDeleteProcedure = "/hostd.entity.v1.EntityService/Delete"
+	// EntityServiceDeleteEntityProcedure is the fully-qualified name of the EntityService's
+	// DeleteEntity RPC.
+	EntityServiceDeleteEntityProcedure = "/hostd.entity.v1.EntityService/DeleteEntity"
 	// EntityServiceListTimersProcedure is the fully-qualified name of the EntityService's ListTimers
 	// RPC.
 	EntityServiceListTimersProcedure = "/hostd.entity.v1.EntityService/ListTimers"
@@ -116,18 +121,18 @@ const (
 
 // EntityServiceClient is a client for the hostd.entity.v1.EntityService service.
 type EntityServiceClient interface {
-	// Send runs one command and returns after its effect is durable.
-	Send(context.Context, *connect.Request[v1.SendRequest]) (*connect.Response[v1.SendResponse], error)
-	// SendStream runs many commands over one stream. Every message has one or more
+	// SendCommand runs one command and returns after its effect is durable.
+	SendCommand(context.Context, *connect.Request[v1.SendCommandRequest]) (*connect.Response[v1.SendCommandResponse], error)
+	// SendCommandStream runs many commands over one stream. Every message has one or more
 	// requests, each with a correlation id that the caller chooses, and responses
 	// arrive in completion order. Commands to one entity run in the order in which
 	// they arrive. The server stops reading while too many commands of the stream
 	// are in flight. A failed command fails only its own item. After the client's
 	// half-close, the stream ends when every command has a response.
-	SendStream(context.Context) *connect.BidiStreamForClient[v1.SendStreamRequest, v1.SendStreamResponse]
-	// Query reads the state of an entity and writes nothing. For an id without
+	SendCommandStream(context.Context) *connect.BidiStreamForClient[v1.SendCommandStreamRequest, v1.SendCommandStreamResponse]
+	// QueryEntity reads the state of an entity and writes nothing. For an id without
 	// events it uses the initial state, at sequence 0.
-	Query(context.Context, *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error)
+	QueryEntity(context.Context, *connect.Request[v1.QueryEntityRequest]) (*connect.Response[v1.QueryEntityResponse], error)
 	// ReadEvents streams an entity's events in order. If the first requested events
 	// were truncated by the retention of the type, it fails with out_of_range, and
 	// the message names the first event that is left.
@@ -139,13 +144,13 @@ type EntityServiceClient interface {
 	// token. It fails with out_of_range before the first event that is left, and with
 	// unimplemented on a node of the previous release.
 	ReadRecords(context.Context, *connect.Request[v1.ReadRecordsRequest]) (*connect.Response[v1.ReadRecordsResponse], error)
-	// Subscribe streams the events of an entity type, optionally only those with a
+	// SubscribeEvents streams the events of an entity type, optionally only those with a
 	// tag. The events of a shard, and so of an entity, are in the order of the shard's
 	// log; events of different shards are in no particular order. A subscription that
 	// is resumed with the cursor of the last message has no gaps and no duplicates,
 	// whichever node answers and whichever nodes have led the shards in the meantime.
 	// Without follow, it returns every event that was acknowledged before the call.
-	Subscribe(context.Context, *connect.Request[v1.SubscribeRequest]) (*connect.ServerStreamForClient[v1.SubscribeResponse], error)
+	SubscribeEvents(context.Context, *connect.Request[v1.SubscribeEventsRequest]) (*connect.ServerStreamForClient[v1.SubscribeEventsResponse], error)
 	// GetEntity describes an entity: its shard, sequence, status and last error.
 	GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error)
 	// GetState returns the state of an entity, now or at an earlier sequence. It fails
@@ -156,10 +161,10 @@ type EntityServiceClient interface {
 	// created or deleted in the meantime. A page may be shorter than requested, or
 	// empty, although more pages follow: check its token.
 	ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error)
-	// HotEntities lists the entities with the most requests, on all nodes.
-	HotEntities(context.Context, *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error)
-	// Passivate drops an entity from memory; its next command loads it again.
-	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
+	// ListHotEntities lists the entities with the most requests, on all nodes.
+	ListHotEntities(context.Context, *connect.Request[v1.ListHotEntitiesRequest]) (*connect.Response[v1.ListHotEntitiesResponse], error)
+	// PassivateEntity drops an entity from memory; its next command loads it again.
+	PassivateEntity(context.Context, *connect.Request[v1.PassivateEntityRequest]) (*connect.Response[v1.PassivateEntityResponse], error)
 	// ClearFaults resets the fault count of an entity. A quarantined entity runs again at
 	// its next command.
 	ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error)
@@ -169,12 +174,12 @@ type EntityServiceClient interface {
 	// SkipTimer cancels a timer, for example if its command keeps failing. It writes a
 	// record without events. It succeeds if the timer is not set.
 	SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error)
-	// Delete deletes an entity and its timers by writing a tombstone, an event of the
-	// type "hostd.deleted". The id can be created again: its sequence continues after
-	// the tombstone, it starts with the initial state, and ReadEvents returns the
-	// events from before and after. Deleting an entity that does not exist succeeds
-	// and writes no event.
-	Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error)
+	// DeleteEntity deletes an entity and its timers by writing a tombstone, an event of
+	// the type "hostd.deleted". The id can be created again: its sequence continues after
+	// the tombstone, it starts with the initial state, and ReadEvents returns the events
+	// from before and after. Deleting an entity that does not exist succeeds and writes
+	// no event.
+	DeleteEntity(context.Context, *connect.Request[v1.DeleteEntityRequest]) (*connect.Response[v1.DeleteEntityResponse], error)
 	// ListTimers returns the timers of entities, earliest first, a page at a time. It
 	// asks every node for the timers of the shards that the node leads, and reports
 	// nodes that did not answer. A page may be shorter than requested, or empty,
@@ -208,22 +213,22 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 	baseURL = strings.TrimRight(baseURL, "/")
 	entityServiceMethods := v1.File_hostd_entity_v1_entity_proto.Services().ByName("EntityService").Methods()
 	return &entityServiceClient{
-		send: connect.NewClient[v1.SendRequest, v1.SendResponse](
+		sendCommand: connect.NewClient[v1.SendCommandRequest, v1.SendCommandResponse](
 			httpClient,
-			baseURL+EntityServiceSendProcedure,
-			connect.WithSchema(entityServiceMethods.ByName("Send")),
+			baseURL+EntityServiceSendCommandProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("SendCommand")),
 			connect.WithClientOptions(opts...),
 		),
-		sendStream: connect.NewClient[v1.SendStreamRequest, v1.SendStreamResponse](
+		sendCommandStream: connect.NewClient[v1.SendCommandStreamRequest, v1.SendCommandStreamResponse](
 			httpClient,
-			baseURL+EntityServiceSendStreamProcedure,
-			connect.WithSchema(entityServiceMethods.ByName("SendStream")),
+			baseURL+EntityServiceSendCommandStreamProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("SendCommandStream")),
 			connect.WithClientOptions(opts...),
 		),
-		query: connect.NewClient[v1.QueryRequest, v1.QueryResponse](
+		queryEntity: connect.NewClient[v1.QueryEntityRequest, v1.QueryEntityResponse](
 			httpClient,
-			baseURL+EntityServiceQueryProcedure,
-			connect.WithSchema(entityServiceMethods.ByName("Query")),
+			baseURL+EntityServiceQueryEntityProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("QueryEntity")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -241,10 +246,10 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		subscribe: connect.NewClient[v1.SubscribeRequest, v1.SubscribeResponse](
+		subscribeEvents: connect.NewClient[v1.SubscribeEventsRequest, v1.SubscribeEventsResponse](
 			httpClient,
-			baseURL+EntityServiceSubscribeProcedure,
-			connect.WithSchema(entityServiceMethods.ByName("Subscribe")),
+			baseURL+EntityServiceSubscribeEventsProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("SubscribeEvents")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -269,17 +274,17 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		hotEntities: connect.NewClient[v1.HotEntitiesRequest, v1.HotEntitiesResponse](
+		listHotEntities: connect.NewClient[v1.ListHotEntitiesRequest, v1.ListHotEntitiesResponse](
 			httpClient,
-			baseURL+EntityServiceHotEntitiesProcedure,
-			connect.WithSchema(entityServiceMethods.ByName("HotEntities")),
+			baseURL+EntityServiceListHotEntitiesProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("ListHotEntities")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		passivate: connect.NewClient[v1.PassivateRequest, v1.PassivateResponse](
+		passivateEntity: connect.NewClient[v1.PassivateEntityRequest, v1.PassivateEntityResponse](
 			httpClient,
-			baseURL+EntityServicePassivateProcedure,
-			connect.WithSchema(entityServiceMethods.ByName("Passivate")),
+			baseURL+EntityServicePassivateEntityProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("PassivateEntity")),
 			connect.WithClientOptions(opts...),
 		),
 		clearFaults: connect.NewClient[v1.ClearFaultsRequest, v1.ClearFaultsResponse](
@@ -300,10 +305,10 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(entityServiceMethods.ByName("SkipTimer")),
 			connect.WithClientOptions(opts...),
 		),
-		delete: connect.NewClient[v1.DeleteRequest, v1.DeleteResponse](
+		deleteEntity: connect.NewClient[v1.DeleteEntityRequest, v1.DeleteEntityResponse](
 			httpClient,
-			baseURL+EntityServiceDeleteProcedure,
-			connect.WithSchema(entityServiceMethods.ByName("Delete")),
+			baseURL+EntityServiceDeleteEntityProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("DeleteEntity")),
 			connect.WithClientOptions(opts...),
 		),
 		listTimers: connect.NewClient[v1.ListTimersRequest, v1.ListTimersResponse](
@@ -344,21 +349,21 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // entityServiceClient implements EntityServiceClient.
 type entityServiceClient struct {
-	send              *connect.Client[v1.SendRequest, v1.SendResponse]
-	sendStream        *connect.Client[v1.SendStreamRequest, v1.SendStreamResponse]
-	query             *connect.Client[v1.QueryRequest, v1.QueryResponse]
+	sendCommand       *connect.Client[v1.SendCommandRequest, v1.SendCommandResponse]
+	sendCommandStream *connect.Client[v1.SendCommandStreamRequest, v1.SendCommandStreamResponse]
+	queryEntity       *connect.Client[v1.QueryEntityRequest, v1.QueryEntityResponse]
 	readEvents        *connect.Client[v1.ReadEventsRequest, v1.ReadEventsResponse]
 	readRecords       *connect.Client[v1.ReadRecordsRequest, v1.ReadRecordsResponse]
-	subscribe         *connect.Client[v1.SubscribeRequest, v1.SubscribeResponse]
+	subscribeEvents   *connect.Client[v1.SubscribeEventsRequest, v1.SubscribeEventsResponse]
 	getEntity         *connect.Client[v1.GetEntityRequest, v1.GetEntityResponse]
 	getState          *connect.Client[v1.GetStateRequest, v1.GetStateResponse]
 	listEntities      *connect.Client[v1.ListEntitiesRequest, v1.ListEntitiesResponse]
-	hotEntities       *connect.Client[v1.HotEntitiesRequest, v1.HotEntitiesResponse]
-	passivate         *connect.Client[v1.PassivateRequest, v1.PassivateResponse]
+	listHotEntities   *connect.Client[v1.ListHotEntitiesRequest, v1.ListHotEntitiesResponse]
+	passivateEntity   *connect.Client[v1.PassivateEntityRequest, v1.PassivateEntityResponse]
 	clearFaults       *connect.Client[v1.ClearFaultsRequest, v1.ClearFaultsResponse]
 	clearTypeFaults   *connect.Client[v1.ClearTypeFaultsRequest, v1.ClearTypeFaultsResponse]
 	skipTimer         *connect.Client[v1.SkipTimerRequest, v1.SkipTimerResponse]
-	delete            *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
+	deleteEntity      *connect.Client[v1.DeleteEntityRequest, v1.DeleteEntityResponse]
 	listTimers        *connect.Client[v1.ListTimersRequest, v1.ListTimersResponse]
 	listMessages      *connect.Client[v1.ListMessagesRequest, v1.ListMessagesResponse]
 	listDeadLetters   *connect.Client[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse]
@@ -366,19 +371,19 @@ type entityServiceClient struct {
 	discardDeadLetter *connect.Client[v1.DiscardDeadLetterRequest, v1.DiscardDeadLetterResponse]
 }
 
-// Send calls hostd.entity.v1.EntityService.Send.
-func (c *entityServiceClient) Send(ctx context.Context, req *connect.Request[v1.SendRequest]) (*connect.Response[v1.SendResponse], error) {
-	return c.send.CallUnary(ctx, req)
+// SendCommand calls hostd.entity.v1.EntityService.SendCommand.
+func (c *entityServiceClient) SendCommand(ctx context.Context, req *connect.Request[v1.SendCommandRequest]) (*connect.Response[v1.SendCommandResponse], error) {
+	return c.sendCommand.CallUnary(ctx, req)
 }
 
-// SendStream calls hostd.entity.v1.EntityService.SendStream.
-func (c *entityServiceClient) SendStream(ctx context.Context) *connect.BidiStreamForClient[v1.SendStreamRequest, v1.SendStreamResponse] {
-	return c.sendStream.CallBidiStream(ctx)
+// SendCommandStream calls hostd.entity.v1.EntityService.SendCommandStream.
+func (c *entityServiceClient) SendCommandStream(ctx context.Context) *connect.BidiStreamForClient[v1.SendCommandStreamRequest, v1.SendCommandStreamResponse] {
+	return c.sendCommandStream.CallBidiStream(ctx)
 }
 
-// Query calls hostd.entity.v1.EntityService.Query.
-func (c *entityServiceClient) Query(ctx context.Context, req *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error) {
-	return c.query.CallUnary(ctx, req)
+// QueryEntity calls hostd.entity.v1.EntityService.QueryEntity.
+func (c *entityServiceClient) QueryEntity(ctx context.Context, req *connect.Request[v1.QueryEntityRequest]) (*connect.Response[v1.QueryEntityResponse], error) {
+	return c.queryEntity.CallUnary(ctx, req)
 }
 
 // ReadEvents calls hostd.entity.v1.EntityService.ReadEvents.
@@ -391,9 +396,9 @@ func (c *entityServiceClient) ReadRecords(ctx context.Context, req *connect.Requ
 	return c.readRecords.CallUnary(ctx, req)
 }
 
-// Subscribe calls hostd.entity.v1.EntityService.Subscribe.
-func (c *entityServiceClient) Subscribe(ctx context.Context, req *connect.Request[v1.SubscribeRequest]) (*connect.ServerStreamForClient[v1.SubscribeResponse], error) {
-	return c.subscribe.CallServerStream(ctx, req)
+// SubscribeEvents calls hostd.entity.v1.EntityService.SubscribeEvents.
+func (c *entityServiceClient) SubscribeEvents(ctx context.Context, req *connect.Request[v1.SubscribeEventsRequest]) (*connect.ServerStreamForClient[v1.SubscribeEventsResponse], error) {
+	return c.subscribeEvents.CallServerStream(ctx, req)
 }
 
 // GetEntity calls hostd.entity.v1.EntityService.GetEntity.
@@ -411,14 +416,14 @@ func (c *entityServiceClient) ListEntities(ctx context.Context, req *connect.Req
 	return c.listEntities.CallUnary(ctx, req)
 }
 
-// HotEntities calls hostd.entity.v1.EntityService.HotEntities.
-func (c *entityServiceClient) HotEntities(ctx context.Context, req *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error) {
-	return c.hotEntities.CallUnary(ctx, req)
+// ListHotEntities calls hostd.entity.v1.EntityService.ListHotEntities.
+func (c *entityServiceClient) ListHotEntities(ctx context.Context, req *connect.Request[v1.ListHotEntitiesRequest]) (*connect.Response[v1.ListHotEntitiesResponse], error) {
+	return c.listHotEntities.CallUnary(ctx, req)
 }
 
-// Passivate calls hostd.entity.v1.EntityService.Passivate.
-func (c *entityServiceClient) Passivate(ctx context.Context, req *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error) {
-	return c.passivate.CallUnary(ctx, req)
+// PassivateEntity calls hostd.entity.v1.EntityService.PassivateEntity.
+func (c *entityServiceClient) PassivateEntity(ctx context.Context, req *connect.Request[v1.PassivateEntityRequest]) (*connect.Response[v1.PassivateEntityResponse], error) {
+	return c.passivateEntity.CallUnary(ctx, req)
 }
 
 // ClearFaults calls hostd.entity.v1.EntityService.ClearFaults.
@@ -436,9 +441,9 @@ func (c *entityServiceClient) SkipTimer(ctx context.Context, req *connect.Reques
 	return c.skipTimer.CallUnary(ctx, req)
 }
 
-// Delete calls hostd.entity.v1.EntityService.Delete.
-func (c *entityServiceClient) Delete(ctx context.Context, req *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error) {
-	return c.delete.CallUnary(ctx, req)
+// DeleteEntity calls hostd.entity.v1.EntityService.DeleteEntity.
+func (c *entityServiceClient) DeleteEntity(ctx context.Context, req *connect.Request[v1.DeleteEntityRequest]) (*connect.Response[v1.DeleteEntityResponse], error) {
+	return c.deleteEntity.CallUnary(ctx, req)
 }
 
 // ListTimers calls hostd.entity.v1.EntityService.ListTimers.
@@ -468,18 +473,18 @@ func (c *entityServiceClient) DiscardDeadLetter(ctx context.Context, req *connec
 
 // EntityServiceHandler is an implementation of the hostd.entity.v1.EntityService service.
 type EntityServiceHandler interface {
-	// Send runs one command and returns after its effect is durable.
-	Send(context.Context, *connect.Request[v1.SendRequest]) (*connect.Response[v1.SendResponse], error)
-	// SendStream runs many commands over one stream. Every message has one or more
+	// SendCommand runs one command and returns after its effect is durable.
+	SendCommand(context.Context, *connect.Request[v1.SendCommandRequest]) (*connect.Response[v1.SendCommandResponse], error)
+	// SendCommandStream runs many commands over one stream. Every message has one or more
 	// requests, each with a correlation id that the caller chooses, and responses
 	// arrive in completion order. Commands to one entity run in the order in which
 	// they arrive. The server stops reading while too many commands of the stream
 	// are in flight. A failed command fails only its own item. After the client's
 	// half-close, the stream ends when every command has a response.
-	SendStream(context.Context, *connect.BidiStream[v1.SendStreamRequest, v1.SendStreamResponse]) error
-	// Query reads the state of an entity and writes nothing. For an id without
+	SendCommandStream(context.Context, *connect.BidiStream[v1.SendCommandStreamRequest, v1.SendCommandStreamResponse]) error
+	// QueryEntity reads the state of an entity and writes nothing. For an id without
 	// events it uses the initial state, at sequence 0.
-	Query(context.Context, *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error)
+	QueryEntity(context.Context, *connect.Request[v1.QueryEntityRequest]) (*connect.Response[v1.QueryEntityResponse], error)
 	// ReadEvents streams an entity's events in order. If the first requested events
 	// were truncated by the retention of the type, it fails with out_of_range, and
 	// the message names the first event that is left.
@@ -491,13 +496,13 @@ type EntityServiceHandler interface {
 	// token. It fails with out_of_range before the first event that is left, and with
 	// unimplemented on a node of the previous release.
 	ReadRecords(context.Context, *connect.Request[v1.ReadRecordsRequest]) (*connect.Response[v1.ReadRecordsResponse], error)
-	// Subscribe streams the events of an entity type, optionally only those with a
+	// SubscribeEvents streams the events of an entity type, optionally only those with a
 	// tag. The events of a shard, and so of an entity, are in the order of the shard's
 	// log; events of different shards are in no particular order. A subscription that
 	// is resumed with the cursor of the last message has no gaps and no duplicates,
 	// whichever node answers and whichever nodes have led the shards in the meantime.
 	// Without follow, it returns every event that was acknowledged before the call.
-	Subscribe(context.Context, *connect.Request[v1.SubscribeRequest], *connect.ServerStream[v1.SubscribeResponse]) error
+	SubscribeEvents(context.Context, *connect.Request[v1.SubscribeEventsRequest], *connect.ServerStream[v1.SubscribeEventsResponse]) error
 	// GetEntity describes an entity: its shard, sequence, status and last error.
 	GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error)
 	// GetState returns the state of an entity, now or at an earlier sequence. It fails
@@ -508,10 +513,10 @@ type EntityServiceHandler interface {
 	// created or deleted in the meantime. A page may be shorter than requested, or
 	// empty, although more pages follow: check its token.
 	ListEntities(context.Context, *connect.Request[v1.ListEntitiesRequest]) (*connect.Response[v1.ListEntitiesResponse], error)
-	// HotEntities lists the entities with the most requests, on all nodes.
-	HotEntities(context.Context, *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error)
-	// Passivate drops an entity from memory; its next command loads it again.
-	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
+	// ListHotEntities lists the entities with the most requests, on all nodes.
+	ListHotEntities(context.Context, *connect.Request[v1.ListHotEntitiesRequest]) (*connect.Response[v1.ListHotEntitiesResponse], error)
+	// PassivateEntity drops an entity from memory; its next command loads it again.
+	PassivateEntity(context.Context, *connect.Request[v1.PassivateEntityRequest]) (*connect.Response[v1.PassivateEntityResponse], error)
 	// ClearFaults resets the fault count of an entity. A quarantined entity runs again at
 	// its next command.
 	ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error)
@@ -521,12 +526,12 @@ type EntityServiceHandler interface {
 	// SkipTimer cancels a timer, for example if its command keeps failing. It writes a
 	// record without events. It succeeds if the timer is not set.
 	SkipTimer(context.Context, *connect.Request[v1.SkipTimerRequest]) (*connect.Response[v1.SkipTimerResponse], error)
-	// Delete deletes an entity and its timers by writing a tombstone, an event of the
-	// type "hostd.deleted". The id can be created again: its sequence continues after
-	// the tombstone, it starts with the initial state, and ReadEvents returns the
-	// events from before and after. Deleting an entity that does not exist succeeds
-	// and writes no event.
-	Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error)
+	// DeleteEntity deletes an entity and its timers by writing a tombstone, an event of
+	// the type "hostd.deleted". The id can be created again: its sequence continues after
+	// the tombstone, it starts with the initial state, and ReadEvents returns the events
+	// from before and after. Deleting an entity that does not exist succeeds and writes
+	// no event.
+	DeleteEntity(context.Context, *connect.Request[v1.DeleteEntityRequest]) (*connect.Response[v1.DeleteEntityResponse], error)
 	// ListTimers returns the timers of entities, earliest first, a page at a time. It
 	// asks every node for the timers of the shards that the node leads, and reports
 	// nodes that did not answer. A page may be shorter than requested, or empty,
@@ -556,22 +561,22 @@ type EntityServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	entityServiceMethods := v1.File_hostd_entity_v1_entity_proto.Services().ByName("EntityService").Methods()
-	entityServiceSendHandler := connect.NewUnaryHandler(
-		EntityServiceSendProcedure,
-		svc.Send,
-		connect.WithSchema(entityServiceMethods.ByName("Send")),
+	entityServiceSendCommandHandler := connect.NewUnaryHandler(
+		EntityServiceSendCommandProcedure,
+		svc.SendCommand,
+		connect.WithSchema(entityServiceMethods.ByName("SendCommand")),
 		connect.WithHandlerOptions(opts...),
 	)
-	entityServiceSendStreamHandler := connect.NewBidiStreamHandler(
-		EntityServiceSendStreamProcedure,
-		svc.SendStream,
-		connect.WithSchema(entityServiceMethods.ByName("SendStream")),
+	entityServiceSendCommandStreamHandler := connect.NewBidiStreamHandler(
+		EntityServiceSendCommandStreamProcedure,
+		svc.SendCommandStream,
+		connect.WithSchema(entityServiceMethods.ByName("SendCommandStream")),
 		connect.WithHandlerOptions(opts...),
 	)
-	entityServiceQueryHandler := connect.NewUnaryHandler(
-		EntityServiceQueryProcedure,
-		svc.Query,
-		connect.WithSchema(entityServiceMethods.ByName("Query")),
+	entityServiceQueryEntityHandler := connect.NewUnaryHandler(
+		EntityServiceQueryEntityProcedure,
+		svc.QueryEntity,
+		connect.WithSchema(entityServiceMethods.ByName("QueryEntity")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -589,10 +594,10 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	entityServiceSubscribeHandler := connect.NewServerStreamHandler(
-		EntityServiceSubscribeProcedure,
-		svc.Subscribe,
-		connect.WithSchema(entityServiceMethods.ByName("Subscribe")),
+	entityServiceSubscribeEventsHandler := connect.NewServerStreamHandler(
+		EntityServiceSubscribeEventsProcedure,
+		svc.SubscribeEvents,
+		connect.WithSchema(entityServiceMethods.ByName("SubscribeEvents")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -617,17 +622,17 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	entityServiceHotEntitiesHandler := connect.NewUnaryHandler(
-		EntityServiceHotEntitiesProcedure,
-		svc.HotEntities,
-		connect.WithSchema(entityServiceMethods.ByName("HotEntities")),
+	entityServiceListHotEntitiesHandler := connect.NewUnaryHandler(
+		EntityServiceListHotEntitiesProcedure,
+		svc.ListHotEntities,
+		connect.WithSchema(entityServiceMethods.ByName("ListHotEntities")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	entityServicePassivateHandler := connect.NewUnaryHandler(
-		EntityServicePassivateProcedure,
-		svc.Passivate,
-		connect.WithSchema(entityServiceMethods.ByName("Passivate")),
+	entityServicePassivateEntityHandler := connect.NewUnaryHandler(
+		EntityServicePassivateEntityProcedure,
+		svc.PassivateEntity,
+		connect.WithSchema(entityServiceMethods.ByName("PassivateEntity")),
 		connect.WithHandlerOptions(opts...),
 	)
 	entityServiceClearFaultsHandler := connect.NewUnaryHandler(
@@ -648,10 +653,10 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(entityServiceMethods.ByName("SkipTimer")),
 		connect.WithHandlerOptions(opts...),
 	)
-	entityServiceDeleteHandler := connect.NewUnaryHandler(
-		EntityServiceDeleteProcedure,
-		svc.Delete,
-		connect.WithSchema(entityServiceMethods.ByName("Delete")),
+	entityServiceDeleteEntityHandler := connect.NewUnaryHandler(
+		EntityServiceDeleteEntityProcedure,
+		svc.DeleteEntity,
+		connect.WithSchema(entityServiceMethods.ByName("DeleteEntity")),
 		connect.WithHandlerOptions(opts...),
 	)
 	entityServiceListTimersHandler := connect.NewUnaryHandler(
@@ -689,36 +694,36 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 	)
 	return "/hostd.entity.v1.EntityService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case EntityServiceSendProcedure:
-			entityServiceSendHandler.ServeHTTP(w, r)
-		case EntityServiceSendStreamProcedure:
-			entityServiceSendStreamHandler.ServeHTTP(w, r)
-		case EntityServiceQueryProcedure:
-			entityServiceQueryHandler.ServeHTTP(w, r)
+		case EntityServiceSendCommandProcedure:
+			entityServiceSendCommandHandler.ServeHTTP(w, r)
+		case EntityServiceSendCommandStreamProcedure:
+			entityServiceSendCommandStreamHandler.ServeHTTP(w, r)
+		case EntityServiceQueryEntityProcedure:
+			entityServiceQueryEntityHandler.ServeHTTP(w, r)
 		case EntityServiceReadEventsProcedure:
 			entityServiceReadEventsHandler.ServeHTTP(w, r)
 		case EntityServiceReadRecordsProcedure:
 			entityServiceReadRecordsHandler.ServeHTTP(w, r)
-		case EntityServiceSubscribeProcedure:
-			entityServiceSubscribeHandler.ServeHTTP(w, r)
+		case EntityServiceSubscribeEventsProcedure:
+			entityServiceSubscribeEventsHandler.ServeHTTP(w, r)
 		case EntityServiceGetEntityProcedure:
 			entityServiceGetEntityHandler.ServeHTTP(w, r)
 		case EntityServiceGetStateProcedure:
 			entityServiceGetStateHandler.ServeHTTP(w, r)
 		case EntityServiceListEntitiesProcedure:
 			entityServiceListEntitiesHandler.ServeHTTP(w, r)
-		case EntityServiceHotEntitiesProcedure:
-			entityServiceHotEntitiesHandler.ServeHTTP(w, r)
-		case EntityServicePassivateProcedure:
-			entityServicePassivateHandler.ServeHTTP(w, r)
+		case EntityServiceListHotEntitiesProcedure:
+			entityServiceListHotEntitiesHandler.ServeHTTP(w, r)
+		case EntityServicePassivateEntityProcedure:
+			entityServicePassivateEntityHandler.ServeHTTP(w, r)
 		case EntityServiceClearFaultsProcedure:
 			entityServiceClearFaultsHandler.ServeHTTP(w, r)
 		case EntityServiceClearTypeFaultsProcedure:
 			entityServiceClearTypeFaultsHandler.ServeHTTP(w, r)
 		case EntityServiceSkipTimerProcedure:
 			entityServiceSkipTimerHandler.ServeHTTP(w, r)
-		case EntityServiceDeleteProcedure:
-			entityServiceDeleteHandler.ServeHTTP(w, r)
+		case EntityServiceDeleteEntityProcedure:
+			entityServiceDeleteEntityHandler.ServeHTTP(w, r)
 		case EntityServiceListTimersProcedure:
 			entityServiceListTimersHandler.ServeHTTP(w, r)
 		case EntityServiceListMessagesProcedure:
@@ -738,16 +743,16 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 // UnimplementedEntityServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedEntityServiceHandler struct{}
 
-func (UnimplementedEntityServiceHandler) Send(context.Context, *connect.Request[v1.SendRequest]) (*connect.Response[v1.SendResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.Send is not implemented"))
+func (UnimplementedEntityServiceHandler) SendCommand(context.Context, *connect.Request[v1.SendCommandRequest]) (*connect.Response[v1.SendCommandResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.SendCommand is not implemented"))
 }
 
-func (UnimplementedEntityServiceHandler) SendStream(context.Context, *connect.BidiStream[v1.SendStreamRequest, v1.SendStreamResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.SendStream is not implemented"))
+func (UnimplementedEntityServiceHandler) SendCommandStream(context.Context, *connect.BidiStream[v1.SendCommandStreamRequest, v1.SendCommandStreamResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.SendCommandStream is not implemented"))
 }
 
-func (UnimplementedEntityServiceHandler) Query(context.Context, *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.Query is not implemented"))
+func (UnimplementedEntityServiceHandler) QueryEntity(context.Context, *connect.Request[v1.QueryEntityRequest]) (*connect.Response[v1.QueryEntityResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.QueryEntity is not implemented"))
 }
 
 func (UnimplementedEntityServiceHandler) ReadEvents(context.Context, *connect.Request[v1.ReadEventsRequest], *connect.ServerStream[v1.ReadEventsResponse]) error {
@@ -758,8 +763,8 @@ func (UnimplementedEntityServiceHandler) ReadRecords(context.Context, *connect.R
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ReadRecords is not implemented"))
 }
 
-func (UnimplementedEntityServiceHandler) Subscribe(context.Context, *connect.Request[v1.SubscribeRequest], *connect.ServerStream[v1.SubscribeResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.Subscribe is not implemented"))
+func (UnimplementedEntityServiceHandler) SubscribeEvents(context.Context, *connect.Request[v1.SubscribeEventsRequest], *connect.ServerStream[v1.SubscribeEventsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.SubscribeEvents is not implemented"))
 }
 
 func (UnimplementedEntityServiceHandler) GetEntity(context.Context, *connect.Request[v1.GetEntityRequest]) (*connect.Response[v1.GetEntityResponse], error) {
@@ -774,12 +779,12 @@ func (UnimplementedEntityServiceHandler) ListEntities(context.Context, *connect.
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ListEntities is not implemented"))
 }
 
-func (UnimplementedEntityServiceHandler) HotEntities(context.Context, *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.HotEntities is not implemented"))
+func (UnimplementedEntityServiceHandler) ListHotEntities(context.Context, *connect.Request[v1.ListHotEntitiesRequest]) (*connect.Response[v1.ListHotEntitiesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ListHotEntities is not implemented"))
 }
 
-func (UnimplementedEntityServiceHandler) Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.Passivate is not implemented"))
+func (UnimplementedEntityServiceHandler) PassivateEntity(context.Context, *connect.Request[v1.PassivateEntityRequest]) (*connect.Response[v1.PassivateEntityResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.PassivateEntity is not implemented"))
 }
 
 func (UnimplementedEntityServiceHandler) ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error) {
@@ -794,8 +799,8 @@ func (UnimplementedEntityServiceHandler) SkipTimer(context.Context, *connect.Req
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.SkipTimer is not implemented"))
 }
 
-func (UnimplementedEntityServiceHandler) Delete(context.Context, *connect.Request[v1.DeleteRequest]) (*connect.Response[v1.DeleteResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.Delete is not implemented"))
+func (UnimplementedEntityServiceHandler) DeleteEntity(context.Context, *connect.Request[v1.DeleteEntityRequest]) (*connect.Response[v1.DeleteEntityResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.DeleteEntity is not implemented"))
 }
 
 func (UnimplementedEntityServiceHandler) ListTimers(context.Context, *connect.Request[v1.ListTimersRequest]) (*connect.Response[v1.ListTimersResponse], error) {

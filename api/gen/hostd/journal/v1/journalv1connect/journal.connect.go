@@ -37,25 +37,28 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// JournalServiceExportProcedure is the fully-qualified name of the JournalService's Export RPC.
-	JournalServiceExportProcedure = "/hostd.journal.v1.JournalService/Export"
-	// JournalServiceImportProcedure is the fully-qualified name of the JournalService's Import RPC.
-	JournalServiceImportProcedure = "/hostd.journal.v1.JournalService/Import"
+	// JournalServiceExportJournalProcedure is the fully-qualified name of the JournalService's
+	// ExportJournal RPC.
+	JournalServiceExportJournalProcedure = "/hostd.journal.v1.JournalService/ExportJournal"
+	// JournalServiceImportJournalProcedure is the fully-qualified name of the JournalService's
+	// ImportJournal RPC.
+	JournalServiceImportJournalProcedure = "/hostd.journal.v1.JournalService/ImportJournal"
 )
 
 // JournalServiceClient is a client for the hostd.journal.v1.JournalService service.
 type JournalServiceClient interface {
-	// Export streams a consistent copy of all shards as a file: it contains everything that
-	// was acknowledged before one moment during the call, and nothing later. Commands are
-	// delayed for about a second. If the call fails, discard the bytes received so far;
-	// nothing has to be undone.
-	Export(context.Context, *connect.Request[v1.ExportRequest]) (*connect.ServerStreamForClient[v1.ExportResponse], error)
-	// Import restores an exported file into a cluster that has no entity types and no
-	// entities, with any number of nodes and shards. It restores modules, settings and
+	// ExportJournal streams a consistent copy of all shards as a file: it contains
+	// everything that was acknowledged before one moment during the call, and nothing
+	// later. Commands are delayed for about a second. If the call fails, discard the
+	// bytes received so far; nothing has to be undone.
+	ExportJournal(context.Context, *connect.Request[v1.ExportJournalRequest]) (*connect.ServerStreamForClient[v1.ExportJournalResponse], error)
+	// ImportJournal restores an exported file into a cluster that has no entity types and
+	// no entities, with any number of nodes and shards. It restores modules, settings and
 	// entities, and finally activates the modules, so that no type is served before
 	// everything is restored; then it returns. If it fails halfway, import the same file
-	// again: it resumes where it stopped. A different file needs a different empty cluster.
-	Import(context.Context) *connect.ClientStreamForClient[v1.ImportRequest, v1.ImportResponse]
+	// again: it resumes where it stopped. A different file needs a different empty
+	// cluster.
+	ImportJournal(context.Context) *connect.ClientStreamForClient[v1.ImportJournalRequest, v1.ImportJournalResponse]
 }
 
 // NewJournalServiceClient constructs a client for the hostd.journal.v1.JournalService service. By
@@ -69,16 +72,16 @@ func NewJournalServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 	baseURL = strings.TrimRight(baseURL, "/")
 	journalServiceMethods := v1.File_hostd_journal_v1_journal_proto.Services().ByName("JournalService").Methods()
 	return &journalServiceClient{
-		export: connect.NewClient[v1.ExportRequest, v1.ExportResponse](
+		exportJournal: connect.NewClient[v1.ExportJournalRequest, v1.ExportJournalResponse](
 			httpClient,
-			baseURL+JournalServiceExportProcedure,
-			connect.WithSchema(journalServiceMethods.ByName("Export")),
+			baseURL+JournalServiceExportJournalProcedure,
+			connect.WithSchema(journalServiceMethods.ByName("ExportJournal")),
 			connect.WithClientOptions(opts...),
 		),
-		_import: connect.NewClient[v1.ImportRequest, v1.ImportResponse](
+		importJournal: connect.NewClient[v1.ImportJournalRequest, v1.ImportJournalResponse](
 			httpClient,
-			baseURL+JournalServiceImportProcedure,
-			connect.WithSchema(journalServiceMethods.ByName("Import")),
+			baseURL+JournalServiceImportJournalProcedure,
+			connect.WithSchema(journalServiceMethods.ByName("ImportJournal")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -86,33 +89,34 @@ func NewJournalServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 
 // journalServiceClient implements JournalServiceClient.
 type journalServiceClient struct {
-	export  *connect.Client[v1.ExportRequest, v1.ExportResponse]
-	_import *connect.Client[v1.ImportRequest, v1.ImportResponse]
+	exportJournal *connect.Client[v1.ExportJournalRequest, v1.ExportJournalResponse]
+	importJournal *connect.Client[v1.ImportJournalRequest, v1.ImportJournalResponse]
 }
 
-// Export calls hostd.journal.v1.JournalService.Export.
-func (c *journalServiceClient) Export(ctx context.Context, req *connect.Request[v1.ExportRequest]) (*connect.ServerStreamForClient[v1.ExportResponse], error) {
-	return c.export.CallServerStream(ctx, req)
+// ExportJournal calls hostd.journal.v1.JournalService.ExportJournal.
+func (c *journalServiceClient) ExportJournal(ctx context.Context, req *connect.Request[v1.ExportJournalRequest]) (*connect.ServerStreamForClient[v1.ExportJournalResponse], error) {
+	return c.exportJournal.CallServerStream(ctx, req)
 }
 
-// Import calls hostd.journal.v1.JournalService.Import.
-func (c *journalServiceClient) Import(ctx context.Context) *connect.ClientStreamForClient[v1.ImportRequest, v1.ImportResponse] {
-	return c._import.CallClientStream(ctx)
+// ImportJournal calls hostd.journal.v1.JournalService.ImportJournal.
+func (c *journalServiceClient) ImportJournal(ctx context.Context) *connect.ClientStreamForClient[v1.ImportJournalRequest, v1.ImportJournalResponse] {
+	return c.importJournal.CallClientStream(ctx)
 }
 
 // JournalServiceHandler is an implementation of the hostd.journal.v1.JournalService service.
 type JournalServiceHandler interface {
-	// Export streams a consistent copy of all shards as a file: it contains everything that
-	// was acknowledged before one moment during the call, and nothing later. Commands are
-	// delayed for about a second. If the call fails, discard the bytes received so far;
-	// nothing has to be undone.
-	Export(context.Context, *connect.Request[v1.ExportRequest], *connect.ServerStream[v1.ExportResponse]) error
-	// Import restores an exported file into a cluster that has no entity types and no
-	// entities, with any number of nodes and shards. It restores modules, settings and
+	// ExportJournal streams a consistent copy of all shards as a file: it contains
+	// everything that was acknowledged before one moment during the call, and nothing
+	// later. Commands are delayed for about a second. If the call fails, discard the
+	// bytes received so far; nothing has to be undone.
+	ExportJournal(context.Context, *connect.Request[v1.ExportJournalRequest], *connect.ServerStream[v1.ExportJournalResponse]) error
+	// ImportJournal restores an exported file into a cluster that has no entity types and
+	// no entities, with any number of nodes and shards. It restores modules, settings and
 	// entities, and finally activates the modules, so that no type is served before
 	// everything is restored; then it returns. If it fails halfway, import the same file
-	// again: it resumes where it stopped. A different file needs a different empty cluster.
-	Import(context.Context, *connect.ClientStream[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error)
+	// again: it resumes where it stopped. A different file needs a different empty
+	// cluster.
+	ImportJournal(context.Context, *connect.ClientStream[v1.ImportJournalRequest]) (*connect.Response[v1.ImportJournalResponse], error)
 }
 
 // NewJournalServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -122,24 +126,24 @@ type JournalServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewJournalServiceHandler(svc JournalServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	journalServiceMethods := v1.File_hostd_journal_v1_journal_proto.Services().ByName("JournalService").Methods()
-	journalServiceExportHandler := connect.NewServerStreamHandler(
-		JournalServiceExportProcedure,
-		svc.Export,
-		connect.WithSchema(journalServiceMethods.ByName("Export")),
+	journalServiceExportJournalHandler := connect.NewServerStreamHandler(
+		JournalServiceExportJournalProcedure,
+		svc.ExportJournal,
+		connect.WithSchema(journalServiceMethods.ByName("ExportJournal")),
 		connect.WithHandlerOptions(opts...),
 	)
-	journalServiceImportHandler := connect.NewClientStreamHandler(
-		JournalServiceImportProcedure,
-		svc.Import,
-		connect.WithSchema(journalServiceMethods.ByName("Import")),
+	journalServiceImportJournalHandler := connect.NewClientStreamHandler(
+		JournalServiceImportJournalProcedure,
+		svc.ImportJournal,
+		connect.WithSchema(journalServiceMethods.ByName("ImportJournal")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/hostd.journal.v1.JournalService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case JournalServiceExportProcedure:
-			journalServiceExportHandler.ServeHTTP(w, r)
-		case JournalServiceImportProcedure:
-			journalServiceImportHandler.ServeHTTP(w, r)
+		case JournalServiceExportJournalProcedure:
+			journalServiceExportJournalHandler.ServeHTTP(w, r)
+		case JournalServiceImportJournalProcedure:
+			journalServiceImportJournalHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -149,10 +153,10 @@ func NewJournalServiceHandler(svc JournalServiceHandler, opts ...connect.Handler
 // UnimplementedJournalServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedJournalServiceHandler struct{}
 
-func (UnimplementedJournalServiceHandler) Export(context.Context, *connect.Request[v1.ExportRequest], *connect.ServerStream[v1.ExportResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.journal.v1.JournalService.Export is not implemented"))
+func (UnimplementedJournalServiceHandler) ExportJournal(context.Context, *connect.Request[v1.ExportJournalRequest], *connect.ServerStream[v1.ExportJournalResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.journal.v1.JournalService.ExportJournal is not implemented"))
 }
 
-func (UnimplementedJournalServiceHandler) Import(context.Context, *connect.ClientStream[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.journal.v1.JournalService.Import is not implemented"))
+func (UnimplementedJournalServiceHandler) ImportJournal(context.Context, *connect.ClientStream[v1.ImportJournalRequest]) (*connect.Response[v1.ImportJournalResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.journal.v1.JournalService.ImportJournal is not implemented"))
 }

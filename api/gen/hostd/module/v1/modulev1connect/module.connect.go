@@ -37,38 +37,45 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// ModuleServiceUploadProcedure is the fully-qualified name of the ModuleService's Upload RPC.
-	ModuleServiceUploadProcedure = "/hostd.module.v1.ModuleService/Upload"
-	// ModuleServiceUploadStreamProcedure is the fully-qualified name of the ModuleService's
-	// UploadStream RPC.
-	ModuleServiceUploadStreamProcedure = "/hostd.module.v1.ModuleService/UploadStream"
-	// ModuleServiceListProcedure is the fully-qualified name of the ModuleService's List RPC.
-	ModuleServiceListProcedure = "/hostd.module.v1.ModuleService/List"
-	// ModuleServiceGetProcedure is the fully-qualified name of the ModuleService's Get RPC.
-	ModuleServiceGetProcedure = "/hostd.module.v1.ModuleService/Get"
-	// ModuleServiceDownloadProcedure is the fully-qualified name of the ModuleService's Download RPC.
-	ModuleServiceDownloadProcedure = "/hostd.module.v1.ModuleService/Download"
-	// ModuleServiceActivateProcedure is the fully-qualified name of the ModuleService's Activate RPC.
-	ModuleServiceActivateProcedure = "/hostd.module.v1.ModuleService/Activate"
-	// ModuleServiceRollbackProcedure is the fully-qualified name of the ModuleService's Rollback RPC.
-	ModuleServiceRollbackProcedure = "/hostd.module.v1.ModuleService/Rollback"
+	// ModuleServiceUploadModuleProcedure is the fully-qualified name of the ModuleService's
+	// UploadModule RPC.
+	ModuleServiceUploadModuleProcedure = "/hostd.module.v1.ModuleService/UploadModule"
+	// ModuleServiceUploadModuleStreamProcedure is the fully-qualified name of the ModuleService's
+	// UploadModuleStream RPC.
+	ModuleServiceUploadModuleStreamProcedure = "/hostd.module.v1.ModuleService/UploadModuleStream"
+	// ModuleServiceListModulesProcedure is the fully-qualified name of the ModuleService's ListModules
+	// RPC.
+	ModuleServiceListModulesProcedure = "/hostd.module.v1.ModuleService/ListModules"
+	// ModuleServiceGetModuleProcedure is the fully-qualified name of the ModuleService's GetModule RPC.
+	ModuleServiceGetModuleProcedure = "/hostd.module.v1.ModuleService/GetModule"
+	// ModuleServiceDownloadModuleProcedure is the fully-qualified name of the ModuleService's
+	// DownloadModule RPC.
+	ModuleServiceDownloadModuleProcedure = "/hostd.module.v1.ModuleService/DownloadModule"
+	// ModuleServiceActivateModuleProcedure is the fully-qualified name of the ModuleService's
+	// ActivateModule RPC.
+	ModuleServiceActivateModuleProcedure = "/hostd.module.v1.ModuleService/ActivateModule"
+	// ModuleServiceRollbackModuleProcedure is the fully-qualified name of the ModuleService's
+	// RollbackModule RPC.
+	ModuleServiceRollbackModuleProcedure = "/hostd.module.v1.ModuleService/RollbackModule"
 	// ModuleServiceGetRolloutProcedure is the fully-qualified name of the ModuleService's GetRollout
 	// RPC.
 	ModuleServiceGetRolloutProcedure = "/hostd.module.v1.ModuleService/GetRollout"
 	// ModuleServiceChangeRolloutProcedure is the fully-qualified name of the ModuleService's
 	// ChangeRollout RPC.
 	ModuleServiceChangeRolloutProcedure = "/hostd.module.v1.ModuleService/ChangeRollout"
-	// ModuleServiceGetHistoryProcedure is the fully-qualified name of the ModuleService's GetHistory
-	// RPC.
-	ModuleServiceGetHistoryProcedure = "/hostd.module.v1.ModuleService/GetHistory"
+	// ModuleServiceGetActivationHistoryProcedure is the fully-qualified name of the ModuleService's
+	// GetActivationHistory RPC.
+	ModuleServiceGetActivationHistoryProcedure = "/hostd.module.v1.ModuleService/GetActivationHistory"
 	// ModuleServiceSetOwnerProcedure is the fully-qualified name of the ModuleService's SetOwner RPC.
 	ModuleServiceSetOwnerProcedure = "/hostd.module.v1.ModuleService/SetOwner"
-	// ModuleServiceRemoveProcedure is the fully-qualified name of the ModuleService's Remove RPC.
-	ModuleServiceRemoveProcedure = "/hostd.module.v1.ModuleService/Remove"
+	// ModuleServiceDeleteModuleProcedure is the fully-qualified name of the ModuleService's
+	// DeleteModule RPC.
+	ModuleServiceDeleteModuleProcedure = "/hostd.module.v1.ModuleService/DeleteModule"
 	// ModuleServiceGetQuotasProcedure is the fully-qualified name of the ModuleService's GetQuotas RPC.
 	ModuleServiceGetQuotasProcedure = "/hostd.module.v1.ModuleService/GetQuotas"
-	// ModuleServiceVerifyProcedure is the fully-qualified name of the ModuleService's Verify RPC.
-	ModuleServiceVerifyProcedure = "/hostd.module.v1.ModuleService/Verify"
+	// ModuleServiceVerifyModuleProcedure is the fully-qualified name of the ModuleService's
+	// VerifyModule RPC.
+	ModuleServiceVerifyModuleProcedure = "/hostd.module.v1.ModuleService/VerifyModule"
 	// ModuleServiceCheckCompatibilityProcedure is the fully-qualified name of the ModuleService's
 	// CheckCompatibility RPC.
 	ModuleServiceCheckCompatibilityProcedure = "/hostd.module.v1.ModuleService/CheckCompatibility"
@@ -76,69 +83,69 @@ const (
 
 // ModuleServiceClient is a client for the hostd.module.v1.ModuleService service.
 type ModuleServiceClient interface {
-	// Upload stores a module. Uploading the same bytes again has no effect. Bytes that are
-	// not a valid module for ABI version 1 are rejected with invalid_argument, which names
-	// the first fault.
-	Upload(context.Context, *connect.Request[v1.UploadRequest]) (*connect.Response[v1.UploadResponse], error)
-	// UploadStream is like Upload, but with the bytes in pieces.
-	UploadStream(context.Context) *connect.ClientStreamForClient[v1.UploadStreamRequest, v1.UploadStreamResponse]
-	// List lists the stored modules, newest first, page by page.
-	List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error)
-	// Get describes one module, by its digest or by an entity type that it serves.
-	Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error)
-	// Download streams a module's bytes, as they were uploaded, in pieces.
-	Download(context.Context, *connect.Request[v1.DownloadRequest]) (*connect.ServerStreamForClient[v1.DownloadResponse], error)
-	// Activate makes a module serve an entity type and returns when every node that is up
-	// serves it. It fails with failed_precondition and one of these reasons:
+	// UploadModule stores a module. Uploading the same bytes again has no effect. Bytes
+	// that are not a valid module for ABI version 1 are rejected with invalid_argument,
+	// which names the first fault.
+	UploadModule(context.Context, *connect.Request[v1.UploadModuleRequest]) (*connect.Response[v1.UploadModuleResponse], error)
+	// UploadModuleStream is like UploadModule, but with the bytes in pieces.
+	UploadModuleStream(context.Context) *connect.ClientStreamForClient[v1.UploadModuleStreamRequest, v1.UploadModuleStreamResponse]
+	// ListModules lists the stored modules, newest first, page by page.
+	ListModules(context.Context, *connect.Request[v1.ListModulesRequest]) (*connect.Response[v1.ListModulesResponse], error)
+	// GetModule describes one module, by its digest or by an entity type that it serves.
+	GetModule(context.Context, *connect.Request[v1.GetModuleRequest]) (*connect.Response[v1.GetModuleResponse], error)
+	// DownloadModule streams a module's bytes, as they were uploaded, in pieces.
+	DownloadModule(context.Context, *connect.Request[v1.DownloadModuleRequest]) (*connect.ServerStreamForClient[v1.DownloadModuleResponse], error)
+	// ActivateModule makes a module serve an entity type and returns when every node that
+	// is up serves it. It fails with failed_precondition and one of these reasons:
 	// KIND_CHANGED if the module declares a different kind or encoding and the type has
 	// entities; INCOMPATIBLE_EVENTS if the module does not list a stored event type;
-	// VERIFY_FAILED if the module fails on one of a few sampled entities. The last two can
-	// be forced. With the setting entity.TYPE.require-verify, it also fails with
+	// VERIFY_FAILED if the module fails on one of a few sampled entities. The last two
+	// can be forced. With the setting entity.TYPE.require-verify, it also fails with
 	// VERIFY_REQUIRED if the module was not verified, and with VERIFY_FAILED if the
 	// verification failed.
 	//
 	// If entities have truncated histories, the call returns before the module is active,
 	// and the response has STATE_VERIFYING: see GetRollout.
-	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
-	// Rollback activates the previous module of the type, and of other types that the
-	// current module serves and the previous module served before. First the previous
+	ActivateModule(context.Context, *connect.Request[v1.ActivateModuleRequest]) (*connect.Response[v1.ActivateModuleResponse], error)
+	// RollbackModule activates the previous module of the type, and of other types that
+	// the current module serves and the previous module served before. First the previous
 	// module replays all entities that have events since it last served. If it fails on
 	// one, or does not list one of their event types, nothing changes and the call fails
-	// with failed_precondition, reason VERIFY_FAILED, unless the request forces it. Rolling
-	// back the same revision again has no further effect.
-	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
+	// with failed_precondition, reason VERIFY_FAILED, unless the request forces it.
+	// Rolling back the same revision again has no further effect.
+	RollbackModule(context.Context, *connect.Request[v1.RollbackModuleRequest]) (*connect.Response[v1.RollbackModuleResponse], error)
 	// GetRollout returns the rollout and the shadow of an entity type: the module that
 	// serves a part of the entities so far, and the module that also decides commands
 	// without serving them. If there is neither, it returns why the last rollout was
 	// aborted, or fails with not_found.
 	GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error)
-	// ChangeRollout pauses, resumes, promotes or aborts a rollout, and returns when that is
-	// done. An abort returns the entities of the newer module to the older one, with the
-	// same checks as Rollback and while these entities are write-paused. Entities that the
-	// older module fails on stay with the newer module and are named, unless the request
-	// forces them. A change that is already in effect does nothing.
+	// ChangeRollout pauses, resumes, promotes or aborts a rollout, and returns when that
+	// is done. An abort returns the entities of the newer module to the older one, with
+	// the same checks as RollbackModule and while these entities are write-paused.
+	// Entities that the older module fails on stay with the newer module and are named,
+	// unless the request forces them. A change that is already in effect does nothing.
 	ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.ChangeRolloutResponse], error)
-	// GetHistory lists the modules that have served a type: the last changes of its
-	// activation, and who made them.
-	GetHistory(context.Context, *connect.Request[v1.GetHistoryRequest]) (*connect.Response[v1.GetHistoryResponse], error)
+	// GetActivationHistory lists the modules that have served a type: the last changes of
+	// its activation, and who made them.
+	GetActivationHistory(context.Context, *connect.Request[v1.GetActivationHistoryRequest]) (*connect.Response[v1.GetActivationHistoryResponse], error)
 	// SetOwner sets the owner of an entity type, the subject that may change its module
 	// and settings. Other callers, except those with the verb admin on the type, get
 	// permission_denied, reason NOT_OWNER.
 	SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error)
-	// Remove removes an unused module. Nodes delete its bytes within the next hours. It
-	// fails with failed_precondition if the module serves a type or a rollback can return
-	// to it. The caller must be allowed to deploy every type of the module.
-	Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error)
+	// DeleteModule removes an unused module. Nodes delete its bytes within the next
+	// hours. It fails with failed_precondition if the module serves a type or a rollback
+	// can return to it. The caller must be allowed to deploy every type of the module.
+	DeleteModule(context.Context, *connect.Request[v1.DeleteModuleRequest]) (*connect.Response[v1.DeleteModuleResponse], error)
 	// GetQuotas returns the quotas of modules and their usage.
 	GetQuotas(context.Context, *connect.Request[v1.GetQuotasRequest]) (*connect.Response[v1.GetQuotasResponse], error)
-	// Verify replays stored histories of a type with a module, on the nodes that lead the
-	// shards. It reports entities that the module cannot replay, or for which it computes
-	// a different state than the serving module, up to a hundred. The result for all
-	// shards is stored.
-	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error)
+	// VerifyModule replays stored histories of a type with a module, on the nodes that
+	// lead the shards. It reports entities that the module cannot replay, or for which it
+	// computes a different state than the serving module, up to a hundred. The result for
+	// all shards is stored.
+	VerifyModule(context.Context, *connect.Request[v1.VerifyModuleRequest]) (*connect.ServerStreamForClient[v1.VerifyModuleResponse], error)
 	// CheckCompatibility checks a module against the stored data of a type: which stored
 	// event types its manifest does not list, and on which of a few sampled entities it
-	// fails when it replays them. Activate makes the same check.
+	// fails when it replays them. ActivateModule makes the same check.
 	CheckCompatibility(context.Context, *connect.Request[v1.CheckCompatibilityRequest]) (*connect.Response[v1.CheckCompatibilityResponse], error)
 }
 
@@ -153,49 +160,49 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 	baseURL = strings.TrimRight(baseURL, "/")
 	moduleServiceMethods := v1.File_hostd_module_v1_module_proto.Services().ByName("ModuleService").Methods()
 	return &moduleServiceClient{
-		upload: connect.NewClient[v1.UploadRequest, v1.UploadResponse](
+		uploadModule: connect.NewClient[v1.UploadModuleRequest, v1.UploadModuleResponse](
 			httpClient,
-			baseURL+ModuleServiceUploadProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("Upload")),
+			baseURL+ModuleServiceUploadModuleProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("UploadModule")),
 			connect.WithClientOptions(opts...),
 		),
-		uploadStream: connect.NewClient[v1.UploadStreamRequest, v1.UploadStreamResponse](
+		uploadModuleStream: connect.NewClient[v1.UploadModuleStreamRequest, v1.UploadModuleStreamResponse](
 			httpClient,
-			baseURL+ModuleServiceUploadStreamProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("UploadStream")),
+			baseURL+ModuleServiceUploadModuleStreamProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("UploadModuleStream")),
 			connect.WithClientOptions(opts...),
 		),
-		list: connect.NewClient[v1.ListRequest, v1.ListResponse](
+		listModules: connect.NewClient[v1.ListModulesRequest, v1.ListModulesResponse](
 			httpClient,
-			baseURL+ModuleServiceListProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("List")),
+			baseURL+ModuleServiceListModulesProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("ListModules")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		get: connect.NewClient[v1.GetRequest, v1.GetResponse](
+		getModule: connect.NewClient[v1.GetModuleRequest, v1.GetModuleResponse](
 			httpClient,
-			baseURL+ModuleServiceGetProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("Get")),
+			baseURL+ModuleServiceGetModuleProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("GetModule")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		download: connect.NewClient[v1.DownloadRequest, v1.DownloadResponse](
+		downloadModule: connect.NewClient[v1.DownloadModuleRequest, v1.DownloadModuleResponse](
 			httpClient,
-			baseURL+ModuleServiceDownloadProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("Download")),
+			baseURL+ModuleServiceDownloadModuleProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("DownloadModule")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		activate: connect.NewClient[v1.ActivateRequest, v1.ActivateResponse](
+		activateModule: connect.NewClient[v1.ActivateModuleRequest, v1.ActivateModuleResponse](
 			httpClient,
-			baseURL+ModuleServiceActivateProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("Activate")),
+			baseURL+ModuleServiceActivateModuleProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("ActivateModule")),
 			connect.WithClientOptions(opts...),
 		),
-		rollback: connect.NewClient[v1.RollbackRequest, v1.RollbackResponse](
+		rollbackModule: connect.NewClient[v1.RollbackModuleRequest, v1.RollbackModuleResponse](
 			httpClient,
-			baseURL+ModuleServiceRollbackProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("Rollback")),
+			baseURL+ModuleServiceRollbackModuleProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("RollbackModule")),
 			connect.WithClientOptions(opts...),
 		),
 		getRollout: connect.NewClient[v1.GetRolloutRequest, v1.GetRolloutResponse](
@@ -211,10 +218,10 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(moduleServiceMethods.ByName("ChangeRollout")),
 			connect.WithClientOptions(opts...),
 		),
-		getHistory: connect.NewClient[v1.GetHistoryRequest, v1.GetHistoryResponse](
+		getActivationHistory: connect.NewClient[v1.GetActivationHistoryRequest, v1.GetActivationHistoryResponse](
 			httpClient,
-			baseURL+ModuleServiceGetHistoryProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("GetHistory")),
+			baseURL+ModuleServiceGetActivationHistoryProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("GetActivationHistory")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -224,10 +231,10 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(moduleServiceMethods.ByName("SetOwner")),
 			connect.WithClientOptions(opts...),
 		),
-		remove: connect.NewClient[v1.RemoveRequest, v1.RemoveResponse](
+		deleteModule: connect.NewClient[v1.DeleteModuleRequest, v1.DeleteModuleResponse](
 			httpClient,
-			baseURL+ModuleServiceRemoveProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("Remove")),
+			baseURL+ModuleServiceDeleteModuleProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("DeleteModule")),
 			connect.WithClientOptions(opts...),
 		),
 		getQuotas: connect.NewClient[v1.GetQuotasRequest, v1.GetQuotasResponse](
@@ -237,10 +244,10 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		verify: connect.NewClient[v1.VerifyRequest, v1.VerifyResponse](
+		verifyModule: connect.NewClient[v1.VerifyModuleRequest, v1.VerifyModuleResponse](
 			httpClient,
-			baseURL+ModuleServiceVerifyProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("Verify")),
+			baseURL+ModuleServiceVerifyModuleProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("VerifyModule")),
 			connect.WithClientOptions(opts...),
 		),
 		checkCompatibility: connect.NewClient[v1.CheckCompatibilityRequest, v1.CheckCompatibilityResponse](
@@ -255,56 +262,56 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // moduleServiceClient implements ModuleServiceClient.
 type moduleServiceClient struct {
-	upload             *connect.Client[v1.UploadRequest, v1.UploadResponse]
-	uploadStream       *connect.Client[v1.UploadStreamRequest, v1.UploadStreamResponse]
-	list               *connect.Client[v1.ListRequest, v1.ListResponse]
-	get                *connect.Client[v1.GetRequest, v1.GetResponse]
-	download           *connect.Client[v1.DownloadRequest, v1.DownloadResponse]
-	activate           *connect.Client[v1.ActivateRequest, v1.ActivateResponse]
-	rollback           *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
-	getRollout         *connect.Client[v1.GetRolloutRequest, v1.GetRolloutResponse]
-	changeRollout      *connect.Client[v1.ChangeRolloutRequest, v1.ChangeRolloutResponse]
-	getHistory         *connect.Client[v1.GetHistoryRequest, v1.GetHistoryResponse]
-	setOwner           *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
-	remove             *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
-	getQuotas          *connect.Client[v1.GetQuotasRequest, v1.GetQuotasResponse]
-	verify             *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
-	checkCompatibility *connect.Client[v1.CheckCompatibilityRequest, v1.CheckCompatibilityResponse]
+	uploadModule         *connect.Client[v1.UploadModuleRequest, v1.UploadModuleResponse]
+	uploadModuleStream   *connect.Client[v1.UploadModuleStreamRequest, v1.UploadModuleStreamResponse]
+	listModules          *connect.Client[v1.ListModulesRequest, v1.ListModulesResponse]
+	getModule            *connect.Client[v1.GetModuleRequest, v1.GetModuleResponse]
+	downloadModule       *connect.Client[v1.DownloadModuleRequest, v1.DownloadModuleResponse]
+	activateModule       *connect.Client[v1.ActivateModuleRequest, v1.ActivateModuleResponse]
+	rollbackModule       *connect.Client[v1.RollbackModuleRequest, v1.RollbackModuleResponse]
+	getRollout           *connect.Client[v1.GetRolloutRequest, v1.GetRolloutResponse]
+	changeRollout        *connect.Client[v1.ChangeRolloutRequest, v1.ChangeRolloutResponse]
+	getActivationHistory *connect.Client[v1.GetActivationHistoryRequest, v1.GetActivationHistoryResponse]
+	setOwner             *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
+	deleteModule         *connect.Client[v1.DeleteModuleRequest, v1.DeleteModuleResponse]
+	getQuotas            *connect.Client[v1.GetQuotasRequest, v1.GetQuotasResponse]
+	verifyModule         *connect.Client[v1.VerifyModuleRequest, v1.VerifyModuleResponse]
+	checkCompatibility   *connect.Client[v1.CheckCompatibilityRequest, v1.CheckCompatibilityResponse]
 }
 
-// Upload calls hostd.module.v1.ModuleService.Upload.
-func (c *moduleServiceClient) Upload(ctx context.Context, req *connect.Request[v1.UploadRequest]) (*connect.Response[v1.UploadResponse], error) {
-	return c.upload.CallUnary(ctx, req)
+// UploadModule calls hostd.module.v1.ModuleService.UploadModule.
+func (c *moduleServiceClient) UploadModule(ctx context.Context, req *connect.Request[v1.UploadModuleRequest]) (*connect.Response[v1.UploadModuleResponse], error) {
+	return c.uploadModule.CallUnary(ctx, req)
 }
 
-// UploadStream calls hostd.module.v1.ModuleService.UploadStream.
-func (c *moduleServiceClient) UploadStream(ctx context.Context) *connect.ClientStreamForClient[v1.UploadStreamRequest, v1.UploadStreamResponse] {
-	return c.uploadStream.CallClientStream(ctx)
+// UploadModuleStream calls hostd.module.v1.ModuleService.UploadModuleStream.
+func (c *moduleServiceClient) UploadModuleStream(ctx context.Context) *connect.ClientStreamForClient[v1.UploadModuleStreamRequest, v1.UploadModuleStreamResponse] {
+	return c.uploadModuleStream.CallClientStream(ctx)
 }
 
-// List calls hostd.module.v1.ModuleService.List.
-func (c *moduleServiceClient) List(ctx context.Context, req *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error) {
-	return c.list.CallUnary(ctx, req)
+// ListModules calls hostd.module.v1.ModuleService.ListModules.
+func (c *moduleServiceClient) ListModules(ctx context.Context, req *connect.Request[v1.ListModulesRequest]) (*connect.Response[v1.ListModulesResponse], error) {
+	return c.listModules.CallUnary(ctx, req)
 }
 
-// Get calls hostd.module.v1.ModuleService.Get.
-func (c *moduleServiceClient) Get(ctx context.Context, req *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error) {
-	return c.get.CallUnary(ctx, req)
+// GetModule calls hostd.module.v1.ModuleService.GetModule.
+func (c *moduleServiceClient) GetModule(ctx context.Context, req *connect.Request[v1.GetModuleRequest]) (*connect.Response[v1.GetModuleResponse], error) {
+	return c.getModule.CallUnary(ctx, req)
 }
 
-// Download calls hostd.module.v1.ModuleService.Download.
-func (c *moduleServiceClient) Download(ctx context.Context, req *connect.Request[v1.DownloadRequest]) (*connect.ServerStreamForClient[v1.DownloadResponse], error) {
-	return c.download.CallServerStream(ctx, req)
+// DownloadModule calls hostd.module.v1.ModuleService.DownloadModule.
+func (c *moduleServiceClient) DownloadModule(ctx context.Context, req *connect.Request[v1.DownloadModuleRequest]) (*connect.ServerStreamForClient[v1.DownloadModuleResponse], error) {
+	return c.downloadModule.CallServerStream(ctx, req)
 }
 
-// Activate calls hostd.module.v1.ModuleService.Activate.
-func (c *moduleServiceClient) Activate(ctx context.Context, req *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error) {
-	return c.activate.CallUnary(ctx, req)
+// ActivateModule calls hostd.module.v1.ModuleService.ActivateModule.
+func (c *moduleServiceClient) ActivateModule(ctx context.Context, req *connect.Request[v1.ActivateModuleRequest]) (*connect.Response[v1.ActivateModuleResponse], error) {
+	return c.activateModule.CallUnary(ctx, req)
 }
 
-// Rollback calls hostd.module.v1.ModuleService.Rollback.
-func (c *moduleServiceClient) Rollback(ctx context.Context, req *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error) {
-	return c.rollback.CallUnary(ctx, req)
+// RollbackModule calls hostd.module.v1.ModuleService.RollbackModule.
+func (c *moduleServiceClient) RollbackModule(ctx context.Context, req *connect.Request[v1.RollbackModuleRequest]) (*connect.Response[v1.RollbackModuleResponse], error) {
+	return c.rollbackModule.CallUnary(ctx, req)
 }
 
 // GetRollout calls hostd.module.v1.ModuleService.GetRollout.
@@ -317,9 +324,9 @@ func (c *moduleServiceClient) ChangeRollout(ctx context.Context, req *connect.Re
 	return c.changeRollout.CallUnary(ctx, req)
 }
 
-// GetHistory calls hostd.module.v1.ModuleService.GetHistory.
-func (c *moduleServiceClient) GetHistory(ctx context.Context, req *connect.Request[v1.GetHistoryRequest]) (*connect.Response[v1.GetHistoryResponse], error) {
-	return c.getHistory.CallUnary(ctx, req)
+// GetActivationHistory calls hostd.module.v1.ModuleService.GetActivationHistory.
+func (c *moduleServiceClient) GetActivationHistory(ctx context.Context, req *connect.Request[v1.GetActivationHistoryRequest]) (*connect.Response[v1.GetActivationHistoryResponse], error) {
+	return c.getActivationHistory.CallUnary(ctx, req)
 }
 
 // SetOwner calls hostd.module.v1.ModuleService.SetOwner.
@@ -327,9 +334,9 @@ func (c *moduleServiceClient) SetOwner(ctx context.Context, req *connect.Request
 	return c.setOwner.CallUnary(ctx, req)
 }
 
-// Remove calls hostd.module.v1.ModuleService.Remove.
-func (c *moduleServiceClient) Remove(ctx context.Context, req *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error) {
-	return c.remove.CallUnary(ctx, req)
+// DeleteModule calls hostd.module.v1.ModuleService.DeleteModule.
+func (c *moduleServiceClient) DeleteModule(ctx context.Context, req *connect.Request[v1.DeleteModuleRequest]) (*connect.Response[v1.DeleteModuleResponse], error) {
+	return c.deleteModule.CallUnary(ctx, req)
 }
 
 // GetQuotas calls hostd.module.v1.ModuleService.GetQuotas.
@@ -337,9 +344,9 @@ func (c *moduleServiceClient) GetQuotas(ctx context.Context, req *connect.Reques
 	return c.getQuotas.CallUnary(ctx, req)
 }
 
-// Verify calls hostd.module.v1.ModuleService.Verify.
-func (c *moduleServiceClient) Verify(ctx context.Context, req *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error) {
-	return c.verify.CallServerStream(ctx, req)
+// VerifyModule calls hostd.module.v1.ModuleService.VerifyModule.
+func (c *moduleServiceClient) VerifyModule(ctx context.Context, req *connect.Request[v1.VerifyModuleRequest]) (*connect.ServerStreamForClient[v1.VerifyModuleResponse], error) {
+	return c.verifyModule.CallServerStream(ctx, req)
 }
 
 // CheckCompatibility calls hostd.module.v1.ModuleService.CheckCompatibility.
@@ -349,69 +356,69 @@ func (c *moduleServiceClient) CheckCompatibility(ctx context.Context, req *conne
 
 // ModuleServiceHandler is an implementation of the hostd.module.v1.ModuleService service.
 type ModuleServiceHandler interface {
-	// Upload stores a module. Uploading the same bytes again has no effect. Bytes that are
-	// not a valid module for ABI version 1 are rejected with invalid_argument, which names
-	// the first fault.
-	Upload(context.Context, *connect.Request[v1.UploadRequest]) (*connect.Response[v1.UploadResponse], error)
-	// UploadStream is like Upload, but with the bytes in pieces.
-	UploadStream(context.Context, *connect.ClientStream[v1.UploadStreamRequest]) (*connect.Response[v1.UploadStreamResponse], error)
-	// List lists the stored modules, newest first, page by page.
-	List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error)
-	// Get describes one module, by its digest or by an entity type that it serves.
-	Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error)
-	// Download streams a module's bytes, as they were uploaded, in pieces.
-	Download(context.Context, *connect.Request[v1.DownloadRequest], *connect.ServerStream[v1.DownloadResponse]) error
-	// Activate makes a module serve an entity type and returns when every node that is up
-	// serves it. It fails with failed_precondition and one of these reasons:
+	// UploadModule stores a module. Uploading the same bytes again has no effect. Bytes
+	// that are not a valid module for ABI version 1 are rejected with invalid_argument,
+	// which names the first fault.
+	UploadModule(context.Context, *connect.Request[v1.UploadModuleRequest]) (*connect.Response[v1.UploadModuleResponse], error)
+	// UploadModuleStream is like UploadModule, but with the bytes in pieces.
+	UploadModuleStream(context.Context, *connect.ClientStream[v1.UploadModuleStreamRequest]) (*connect.Response[v1.UploadModuleStreamResponse], error)
+	// ListModules lists the stored modules, newest first, page by page.
+	ListModules(context.Context, *connect.Request[v1.ListModulesRequest]) (*connect.Response[v1.ListModulesResponse], error)
+	// GetModule describes one module, by its digest or by an entity type that it serves.
+	GetModule(context.Context, *connect.Request[v1.GetModuleRequest]) (*connect.Response[v1.GetModuleResponse], error)
+	// DownloadModule streams a module's bytes, as they were uploaded, in pieces.
+	DownloadModule(context.Context, *connect.Request[v1.DownloadModuleRequest], *connect.ServerStream[v1.DownloadModuleResponse]) error
+	// ActivateModule makes a module serve an entity type and returns when every node that
+	// is up serves it. It fails with failed_precondition and one of these reasons:
 	// KIND_CHANGED if the module declares a different kind or encoding and the type has
 	// entities; INCOMPATIBLE_EVENTS if the module does not list a stored event type;
-	// VERIFY_FAILED if the module fails on one of a few sampled entities. The last two can
-	// be forced. With the setting entity.TYPE.require-verify, it also fails with
+	// VERIFY_FAILED if the module fails on one of a few sampled entities. The last two
+	// can be forced. With the setting entity.TYPE.require-verify, it also fails with
 	// VERIFY_REQUIRED if the module was not verified, and with VERIFY_FAILED if the
 	// verification failed.
 	//
 	// If entities have truncated histories, the call returns before the module is active,
 	// and the response has STATE_VERIFYING: see GetRollout.
-	Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error)
-	// Rollback activates the previous module of the type, and of other types that the
-	// current module serves and the previous module served before. First the previous
+	ActivateModule(context.Context, *connect.Request[v1.ActivateModuleRequest]) (*connect.Response[v1.ActivateModuleResponse], error)
+	// RollbackModule activates the previous module of the type, and of other types that
+	// the current module serves and the previous module served before. First the previous
 	// module replays all entities that have events since it last served. If it fails on
 	// one, or does not list one of their event types, nothing changes and the call fails
-	// with failed_precondition, reason VERIFY_FAILED, unless the request forces it. Rolling
-	// back the same revision again has no further effect.
-	Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error)
+	// with failed_precondition, reason VERIFY_FAILED, unless the request forces it.
+	// Rolling back the same revision again has no further effect.
+	RollbackModule(context.Context, *connect.Request[v1.RollbackModuleRequest]) (*connect.Response[v1.RollbackModuleResponse], error)
 	// GetRollout returns the rollout and the shadow of an entity type: the module that
 	// serves a part of the entities so far, and the module that also decides commands
 	// without serving them. If there is neither, it returns why the last rollout was
 	// aborted, or fails with not_found.
 	GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error)
-	// ChangeRollout pauses, resumes, promotes or aborts a rollout, and returns when that is
-	// done. An abort returns the entities of the newer module to the older one, with the
-	// same checks as Rollback and while these entities are write-paused. Entities that the
-	// older module fails on stay with the newer module and are named, unless the request
-	// forces them. A change that is already in effect does nothing.
+	// ChangeRollout pauses, resumes, promotes or aborts a rollout, and returns when that
+	// is done. An abort returns the entities of the newer module to the older one, with
+	// the same checks as RollbackModule and while these entities are write-paused.
+	// Entities that the older module fails on stay with the newer module and are named,
+	// unless the request forces them. A change that is already in effect does nothing.
 	ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.ChangeRolloutResponse], error)
-	// GetHistory lists the modules that have served a type: the last changes of its
-	// activation, and who made them.
-	GetHistory(context.Context, *connect.Request[v1.GetHistoryRequest]) (*connect.Response[v1.GetHistoryResponse], error)
+	// GetActivationHistory lists the modules that have served a type: the last changes of
+	// its activation, and who made them.
+	GetActivationHistory(context.Context, *connect.Request[v1.GetActivationHistoryRequest]) (*connect.Response[v1.GetActivationHistoryResponse], error)
 	// SetOwner sets the owner of an entity type, the subject that may change its module
 	// and settings. Other callers, except those with the verb admin on the type, get
 	// permission_denied, reason NOT_OWNER.
 	SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error)
-	// Remove removes an unused module. Nodes delete its bytes within the next hours. It
-	// fails with failed_precondition if the module serves a type or a rollback can return
-	// to it. The caller must be allowed to deploy every type of the module.
-	Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error)
+	// DeleteModule removes an unused module. Nodes delete its bytes within the next
+	// hours. It fails with failed_precondition if the module serves a type or a rollback
+	// can return to it. The caller must be allowed to deploy every type of the module.
+	DeleteModule(context.Context, *connect.Request[v1.DeleteModuleRequest]) (*connect.Response[v1.DeleteModuleResponse], error)
 	// GetQuotas returns the quotas of modules and their usage.
 	GetQuotas(context.Context, *connect.Request[v1.GetQuotasRequest]) (*connect.Response[v1.GetQuotasResponse], error)
-	// Verify replays stored histories of a type with a module, on the nodes that lead the
-	// shards. It reports entities that the module cannot replay, or for which it computes
-	// a different state than the serving module, up to a hundred. The result for all
-	// shards is stored.
-	Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error
+	// VerifyModule replays stored histories of a type with a module, on the nodes that
+	// lead the shards. It reports entities that the module cannot replay, or for which it
+	// computes a different state than the serving module, up to a hundred. The result for
+	// all shards is stored.
+	VerifyModule(context.Context, *connect.Request[v1.VerifyModuleRequest], *connect.ServerStream[v1.VerifyModuleResponse]) error
 	// CheckCompatibility checks a module against the stored data of a type: which stored
 	// event types its manifest does not list, and on which of a few sampled entities it
-	// fails when it replays them. Activate makes the same check.
+	// fails when it replays them. ActivateModule makes the same check.
 	CheckCompatibility(context.Context, *connect.Request[v1.CheckCompatibilityRequest]) (*connect.Response[v1.CheckCompatibilityResponse], error)
 }
 
@@ -422,49 +429,49 @@ type ModuleServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	moduleServiceMethods := v1.File_hostd_module_v1_module_proto.Services().ByName("ModuleService").Methods()
-	moduleServiceUploadHandler := connect.NewUnaryHandler(
-		ModuleServiceUploadProcedure,
-		svc.Upload,
-		connect.WithSchema(moduleServiceMethods.ByName("Upload")),
+	moduleServiceUploadModuleHandler := connect.NewUnaryHandler(
+		ModuleServiceUploadModuleProcedure,
+		svc.UploadModule,
+		connect.WithSchema(moduleServiceMethods.ByName("UploadModule")),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceUploadStreamHandler := connect.NewClientStreamHandler(
-		ModuleServiceUploadStreamProcedure,
-		svc.UploadStream,
-		connect.WithSchema(moduleServiceMethods.ByName("UploadStream")),
+	moduleServiceUploadModuleStreamHandler := connect.NewClientStreamHandler(
+		ModuleServiceUploadModuleStreamProcedure,
+		svc.UploadModuleStream,
+		connect.WithSchema(moduleServiceMethods.ByName("UploadModuleStream")),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceListHandler := connect.NewUnaryHandler(
-		ModuleServiceListProcedure,
-		svc.List,
-		connect.WithSchema(moduleServiceMethods.ByName("List")),
+	moduleServiceListModulesHandler := connect.NewUnaryHandler(
+		ModuleServiceListModulesProcedure,
+		svc.ListModules,
+		connect.WithSchema(moduleServiceMethods.ByName("ListModules")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceGetHandler := connect.NewUnaryHandler(
-		ModuleServiceGetProcedure,
-		svc.Get,
-		connect.WithSchema(moduleServiceMethods.ByName("Get")),
+	moduleServiceGetModuleHandler := connect.NewUnaryHandler(
+		ModuleServiceGetModuleProcedure,
+		svc.GetModule,
+		connect.WithSchema(moduleServiceMethods.ByName("GetModule")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceDownloadHandler := connect.NewServerStreamHandler(
-		ModuleServiceDownloadProcedure,
-		svc.Download,
-		connect.WithSchema(moduleServiceMethods.ByName("Download")),
+	moduleServiceDownloadModuleHandler := connect.NewServerStreamHandler(
+		ModuleServiceDownloadModuleProcedure,
+		svc.DownloadModule,
+		connect.WithSchema(moduleServiceMethods.ByName("DownloadModule")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceActivateHandler := connect.NewUnaryHandler(
-		ModuleServiceActivateProcedure,
-		svc.Activate,
-		connect.WithSchema(moduleServiceMethods.ByName("Activate")),
+	moduleServiceActivateModuleHandler := connect.NewUnaryHandler(
+		ModuleServiceActivateModuleProcedure,
+		svc.ActivateModule,
+		connect.WithSchema(moduleServiceMethods.ByName("ActivateModule")),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceRollbackHandler := connect.NewUnaryHandler(
-		ModuleServiceRollbackProcedure,
-		svc.Rollback,
-		connect.WithSchema(moduleServiceMethods.ByName("Rollback")),
+	moduleServiceRollbackModuleHandler := connect.NewUnaryHandler(
+		ModuleServiceRollbackModuleProcedure,
+		svc.RollbackModule,
+		connect.WithSchema(moduleServiceMethods.ByName("RollbackModule")),
 		connect.WithHandlerOptions(opts...),
 	)
 	moduleServiceGetRolloutHandler := connect.NewUnaryHandler(
@@ -480,10 +487,10 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(moduleServiceMethods.ByName("ChangeRollout")),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceGetHistoryHandler := connect.NewUnaryHandler(
-		ModuleServiceGetHistoryProcedure,
-		svc.GetHistory,
-		connect.WithSchema(moduleServiceMethods.ByName("GetHistory")),
+	moduleServiceGetActivationHistoryHandler := connect.NewUnaryHandler(
+		ModuleServiceGetActivationHistoryProcedure,
+		svc.GetActivationHistory,
+		connect.WithSchema(moduleServiceMethods.ByName("GetActivationHistory")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -493,10 +500,10 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(moduleServiceMethods.ByName("SetOwner")),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceRemoveHandler := connect.NewUnaryHandler(
-		ModuleServiceRemoveProcedure,
-		svc.Remove,
-		connect.WithSchema(moduleServiceMethods.ByName("Remove")),
+	moduleServiceDeleteModuleHandler := connect.NewUnaryHandler(
+		ModuleServiceDeleteModuleProcedure,
+		svc.DeleteModule,
+		connect.WithSchema(moduleServiceMethods.ByName("DeleteModule")),
 		connect.WithHandlerOptions(opts...),
 	)
 	moduleServiceGetQuotasHandler := connect.NewUnaryHandler(
@@ -506,10 +513,10 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceVerifyHandler := connect.NewServerStreamHandler(
-		ModuleServiceVerifyProcedure,
-		svc.Verify,
-		connect.WithSchema(moduleServiceMethods.ByName("Verify")),
+	moduleServiceVerifyModuleHandler := connect.NewServerStreamHandler(
+		ModuleServiceVerifyModuleProcedure,
+		svc.VerifyModule,
+		connect.WithSchema(moduleServiceMethods.ByName("VerifyModule")),
 		connect.WithHandlerOptions(opts...),
 	)
 	moduleServiceCheckCompatibilityHandler := connect.NewUnaryHandler(
@@ -521,34 +528,34 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 	)
 	return "/hostd.module.v1.ModuleService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case ModuleServiceUploadProcedure:
-			moduleServiceUploadHandler.ServeHTTP(w, r)
-		case ModuleServiceUploadStreamProcedure:
-			moduleServiceUploadStreamHandler.ServeHTTP(w, r)
-		case ModuleServiceListProcedure:
-			moduleServiceListHandler.ServeHTTP(w, r)
-		case ModuleServiceGetProcedure:
-			moduleServiceGetHandler.ServeHTTP(w, r)
-		case ModuleServiceDownloadProcedure:
-			moduleServiceDownloadHandler.ServeHTTP(w, r)
-		case ModuleServiceActivateProcedure:
-			moduleServiceActivateHandler.ServeHTTP(w, r)
-		case ModuleServiceRollbackProcedure:
-			moduleServiceRollbackHandler.ServeHTTP(w, r)
+		case ModuleServiceUploadModuleProcedure:
+			moduleServiceUploadModuleHandler.ServeHTTP(w, r)
+		case ModuleServiceUploadModuleStreamProcedure:
+			moduleServiceUploadModuleStreamHandler.ServeHTTP(w, r)
+		case ModuleServiceListModulesProcedure:
+			moduleServiceListModulesHandler.ServeHTTP(w, r)
+		case ModuleServiceGetModuleProcedure:
+			moduleServiceGetModuleHandler.ServeHTTP(w, r)
+		case ModuleServiceDownloadModuleProcedure:
+			moduleServiceDownloadModuleHandler.ServeHTTP(w, r)
+		case ModuleServiceActivateModuleProcedure:
+			moduleServiceActivateModuleHandler.ServeHTTP(w, r)
+		case ModuleServiceRollbackModuleProcedure:
+			moduleServiceRollbackModuleHandler.ServeHTTP(w, r)
 		case ModuleServiceGetRolloutProcedure:
 			moduleServiceGetRolloutHandler.ServeHTTP(w, r)
 		case ModuleServiceChangeRolloutProcedure:
 			moduleServiceChangeRolloutHandler.ServeHTTP(w, r)
-		case ModuleServiceGetHistoryProcedure:
-			moduleServiceGetHistoryHandler.ServeHTTP(w, r)
+		case ModuleServiceGetActivationHistoryProcedure:
+			moduleServiceGetActivationHistoryHandler.ServeHTTP(w, r)
 		case ModuleServiceSetOwnerProcedure:
 			moduleServiceSetOwnerHandler.ServeHTTP(w, r)
-		case ModuleServiceRemoveProcedure:
-			moduleServiceRemoveHandler.ServeHTTP(w, r)
+		case ModuleServiceDeleteModuleProcedure:
+			moduleServiceDeleteModuleHandler.ServeHTTP(w, r)
 		case ModuleServiceGetQuotasProcedure:
 			moduleServiceGetQuotasHandler.ServeHTTP(w, r)
-		case ModuleServiceVerifyProcedure:
-			moduleServiceVerifyHandler.ServeHTTP(w, r)
+		case ModuleServiceVerifyModuleProcedure:
+			moduleServiceVerifyModuleHandler.ServeHTTP(w, r)
 		case ModuleServiceCheckCompatibilityProcedure:
 			moduleServiceCheckCompatibilityHandler.ServeHTTP(w, r)
 		default:
@@ -560,32 +567,32 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 // UnimplementedModuleServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedModuleServiceHandler struct{}
 
-func (UnimplementedModuleServiceHandler) Upload(context.Context, *connect.Request[v1.UploadRequest]) (*connect.Response[v1.UploadResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Upload is not implemented"))
+func (UnimplementedModuleServiceHandler) UploadModule(context.Context, *connect.Request[v1.UploadModuleRequest]) (*connect.Response[v1.UploadModuleResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.UploadModule is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) UploadStream(context.Context, *connect.ClientStream[v1.UploadStreamRequest]) (*connect.Response[v1.UploadStreamResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.UploadStream is not implemented"))
+func (UnimplementedModuleServiceHandler) UploadModuleStream(context.Context, *connect.ClientStream[v1.UploadModuleStreamRequest]) (*connect.Response[v1.UploadModuleStreamResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.UploadModuleStream is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.List is not implemented"))
+func (UnimplementedModuleServiceHandler) ListModules(context.Context, *connect.Request[v1.ListModulesRequest]) (*connect.Response[v1.ListModulesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.ListModules is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Get is not implemented"))
+func (UnimplementedModuleServiceHandler) GetModule(context.Context, *connect.Request[v1.GetModuleRequest]) (*connect.Response[v1.GetModuleResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.GetModule is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) Download(context.Context, *connect.Request[v1.DownloadRequest], *connect.ServerStream[v1.DownloadResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Download is not implemented"))
+func (UnimplementedModuleServiceHandler) DownloadModule(context.Context, *connect.Request[v1.DownloadModuleRequest], *connect.ServerStream[v1.DownloadModuleResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.DownloadModule is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) Activate(context.Context, *connect.Request[v1.ActivateRequest]) (*connect.Response[v1.ActivateResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Activate is not implemented"))
+func (UnimplementedModuleServiceHandler) ActivateModule(context.Context, *connect.Request[v1.ActivateModuleRequest]) (*connect.Response[v1.ActivateModuleResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.ActivateModule is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) Rollback(context.Context, *connect.Request[v1.RollbackRequest]) (*connect.Response[v1.RollbackResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Rollback is not implemented"))
+func (UnimplementedModuleServiceHandler) RollbackModule(context.Context, *connect.Request[v1.RollbackModuleRequest]) (*connect.Response[v1.RollbackModuleResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.RollbackModule is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) GetRollout(context.Context, *connect.Request[v1.GetRolloutRequest]) (*connect.Response[v1.GetRolloutResponse], error) {
@@ -596,24 +603,24 @@ func (UnimplementedModuleServiceHandler) ChangeRollout(context.Context, *connect
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.ChangeRollout is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) GetHistory(context.Context, *connect.Request[v1.GetHistoryRequest]) (*connect.Response[v1.GetHistoryResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.GetHistory is not implemented"))
+func (UnimplementedModuleServiceHandler) GetActivationHistory(context.Context, *connect.Request[v1.GetActivationHistoryRequest]) (*connect.Response[v1.GetActivationHistoryResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.GetActivationHistory is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.SetOwner is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Remove is not implemented"))
+func (UnimplementedModuleServiceHandler) DeleteModule(context.Context, *connect.Request[v1.DeleteModuleRequest]) (*connect.Response[v1.DeleteModuleResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.DeleteModule is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) GetQuotas(context.Context, *connect.Request[v1.GetQuotasRequest]) (*connect.Response[v1.GetQuotasResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.GetQuotas is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Verify is not implemented"))
+func (UnimplementedModuleServiceHandler) VerifyModule(context.Context, *connect.Request[v1.VerifyModuleRequest], *connect.ServerStream[v1.VerifyModuleResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.VerifyModule is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) CheckCompatibility(context.Context, *connect.Request[v1.CheckCompatibilityRequest]) (*connect.Response[v1.CheckCompatibilityResponse], error) {

@@ -16,29 +16,29 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hostd/journal/v1/journal.proto.
  */
 export const file_hostd_journal_v1_journal: GenFile = /*@__PURE__*/
-  fileDesc("Ch5ob3N0ZC9qb3VybmFsL3YxL2pvdXJuYWwucHJvdG8SEGhvc3RkLmpvdXJuYWwudjEiDwoNRXhwb3J0UmVxdWVzdCIfCg5FeHBvcnRSZXNwb25zZRINCgVjaHVuaxgBIAEoDCI7Cg1JbXBvcnRSZXF1ZXN0Eg0KBWNodW5rGAEgASgMEhsKE3dpdGhfc2VjdXJpdHlfcm9sZXMYAiABKAgifQoOSW1wb3J0UmVzcG9uc2USEAoIZW50aXRpZXMYASABKAQSDgoGc2hhcmRzGAIgASgEEg8KB21vZHVsZXMYAyABKAQSDgoGZGlnZXN0GAQgASgJEhcKD3BhdXNlZF9yb2xsb3V0cxgFIAMoCRIPCgdvbWl0dGVkGAYgAygJMroBCg5Kb3VybmFsU2VydmljZRJTCgZFeHBvcnQSHy5ob3N0ZC5qb3VybmFsLnYxLkV4cG9ydFJlcXVlc3QaIC5ob3N0ZC5qb3VybmFsLnYxLkV4cG9ydFJlc3BvbnNlIgTw5BkJMAESUwoGSW1wb3J0Eh8uaG9zdGQuam91cm5hbC52MS5JbXBvcnRSZXF1ZXN0GiAuaG9zdGQuam91cm5hbC52MS5JbXBvcnRSZXNwb25zZSIE8OQZCCgBQjtaOWdpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9qb3VybmFsL3YxO2pvdXJuYWx2MWIGcHJvdG8z", [file_hostd_auth_v1_verb]);
+  fileDesc("Ch5ob3N0ZC9qb3VybmFsL3YxL2pvdXJuYWwucHJvdG8SEGhvc3RkLmpvdXJuYWwudjEiFgoURXhwb3J0Sm91cm5hbFJlcXVlc3QiJgoVRXhwb3J0Sm91cm5hbFJlc3BvbnNlEg0KBWNodW5rGAEgASgMIkIKFEltcG9ydEpvdXJuYWxSZXF1ZXN0Eg0KBWNodW5rGAEgASgMEhsKE3dpdGhfc2VjdXJpdHlfcm9sZXMYAiABKAgihAEKFUltcG9ydEpvdXJuYWxSZXNwb25zZRIQCghlbnRpdGllcxgBIAEoBBIOCgZzaGFyZHMYAiABKAQSDwoHbW9kdWxlcxgDIAEoBBIOCgZkaWdlc3QYBCABKAkSFwoPcGF1c2VkX3JvbGxvdXRzGAUgAygJEg8KB29taXR0ZWQYBiADKAky5AEKDkpvdXJuYWxTZXJ2aWNlEmgKDUV4cG9ydEpvdXJuYWwSJi5ob3N0ZC5qb3VybmFsLnYxLkV4cG9ydEpvdXJuYWxSZXF1ZXN0GicuaG9zdGQuam91cm5hbC52MS5FeHBvcnRKb3VybmFsUmVzcG9uc2UiBPDkGQkwARJoCg1JbXBvcnRKb3VybmFsEiYuaG9zdGQuam91cm5hbC52MS5JbXBvcnRKb3VybmFsUmVxdWVzdBonLmhvc3RkLmpvdXJuYWwudjEuSW1wb3J0Sm91cm5hbFJlc3BvbnNlIgTw5BkIKAFCO1o5Z2l0aHViLmNvbS9ob3N0ZC9ob3N0ZC9hcGkvZ2VuL2hvc3RkL2pvdXJuYWwvdjE7am91cm5hbHYxYgZwcm90bzM", [file_hostd_auth_v1_verb]);
 
 /**
- * ExportRequest has no parameters.
+ * ExportJournalRequest has no parameters.
  *
- * @generated from message hostd.journal.v1.ExportRequest
+ * @generated from message hostd.journal.v1.ExportJournalRequest
  */
-export type ExportRequest = Message<"hostd.journal.v1.ExportRequest"> & {
+export type ExportJournalRequest = Message<"hostd.journal.v1.ExportJournalRequest"> & {
 };
 
 /**
- * Describes the message hostd.journal.v1.ExportRequest.
- * Use `create(ExportRequestSchema)` to create a new message.
+ * Describes the message hostd.journal.v1.ExportJournalRequest.
+ * Use `create(ExportJournalRequestSchema)` to create a new message.
  */
-export const ExportRequestSchema: GenMessage<ExportRequest> = /*@__PURE__*/
+export const ExportJournalRequestSchema: GenMessage<ExportJournalRequest> = /*@__PURE__*/
   messageDesc(file_hostd_journal_v1_journal, 0);
 
 /**
- * ExportResponse carries the next bytes of the file.
+ * ExportJournalResponse carries the next bytes of the file.
  *
- * @generated from message hostd.journal.v1.ExportResponse
+ * @generated from message hostd.journal.v1.ExportJournalResponse
  */
-export type ExportResponse = Message<"hostd.journal.v1.ExportResponse"> & {
+export type ExportJournalResponse = Message<"hostd.journal.v1.ExportJournalResponse"> & {
   /**
    * The bytes, at most 1 MiB.
    *
@@ -48,18 +48,18 @@ export type ExportResponse = Message<"hostd.journal.v1.ExportResponse"> & {
 };
 
 /**
- * Describes the message hostd.journal.v1.ExportResponse.
- * Use `create(ExportResponseSchema)` to create a new message.
+ * Describes the message hostd.journal.v1.ExportJournalResponse.
+ * Use `create(ExportJournalResponseSchema)` to create a new message.
  */
-export const ExportResponseSchema: GenMessage<ExportResponse> = /*@__PURE__*/
+export const ExportJournalResponseSchema: GenMessage<ExportJournalResponse> = /*@__PURE__*/
   messageDesc(file_hostd_journal_v1_journal, 1);
 
 /**
- * ImportRequest carries the next bytes of the file.
+ * ImportJournalRequest carries the next bytes of the file.
  *
- * @generated from message hostd.journal.v1.ImportRequest
+ * @generated from message hostd.journal.v1.ImportJournalRequest
  */
-export type ImportRequest = Message<"hostd.journal.v1.ImportRequest"> & {
+export type ImportJournalRequest = Message<"hostd.journal.v1.ImportJournalRequest"> & {
   /**
    * The bytes, at most 512 KiB.
    *
@@ -69,8 +69,8 @@ export type ImportRequest = Message<"hostd.journal.v1.ImportRequest"> & {
 
   /**
    * In the first message: also restore roles that allow the verb security, and the
-   * bindings of these roles. By default they are omitted, because the author of the file
-   * could otherwise grant himself any role.
+   * bindings of these roles. By default they are omitted, because the author of the
+   * file could otherwise grant himself any role.
    *
    * @generated from field: bool with_security_roles = 2;
    */
@@ -78,18 +78,18 @@ export type ImportRequest = Message<"hostd.journal.v1.ImportRequest"> & {
 };
 
 /**
- * Describes the message hostd.journal.v1.ImportRequest.
- * Use `create(ImportRequestSchema)` to create a new message.
+ * Describes the message hostd.journal.v1.ImportJournalRequest.
+ * Use `create(ImportJournalRequestSchema)` to create a new message.
  */
-export const ImportRequestSchema: GenMessage<ImportRequest> = /*@__PURE__*/
+export const ImportJournalRequestSchema: GenMessage<ImportJournalRequest> = /*@__PURE__*/
   messageDesc(file_hostd_journal_v1_journal, 2);
 
 /**
- * ImportResponse describes the contents of the file.
+ * ImportJournalResponse describes the contents of the file.
  *
- * @generated from message hostd.journal.v1.ImportResponse
+ * @generated from message hostd.journal.v1.ImportJournalResponse
  */
-export type ImportResponse = Message<"hostd.journal.v1.ImportResponse"> & {
+export type ImportJournalResponse = Message<"hostd.journal.v1.ImportJournalResponse"> & {
   /**
    * Number of entities, including deleted ones.
    *
@@ -127,10 +127,10 @@ export type ImportResponse = Message<"hostd.journal.v1.ImportResponse"> & {
   pausedRollouts: string[];
 
   /**
-   * Parts of the file that were not imported. "setting KEY" is a setting that PutSetting
-   * would reject. "role NAME" and "SUBJECT has NAME" are roles and bindings that allow the
-   * verb security; there are none if the cluster keeps its own roles. Each kind has at
-   * most 1,000 lines, followed by the number of further ones.
+   * Parts of the file that were not imported. "setting KEY" is a setting that
+   * PutSetting would reject. "role NAME" and "SUBJECT has NAME" are roles and bindings
+   * that allow the verb security; there are none if the cluster keeps its own roles.
+   * Each kind has at most 1,000 lines, followed by the number of further ones.
    *
    * @generated from field: repeated string omitted = 6;
    */
@@ -138,10 +138,10 @@ export type ImportResponse = Message<"hostd.journal.v1.ImportResponse"> & {
 };
 
 /**
- * Describes the message hostd.journal.v1.ImportResponse.
- * Use `create(ImportResponseSchema)` to create a new message.
+ * Describes the message hostd.journal.v1.ImportJournalResponse.
+ * Use `create(ImportJournalResponseSchema)` to create a new message.
  */
-export const ImportResponseSchema: GenMessage<ImportResponse> = /*@__PURE__*/
+export const ImportJournalResponseSchema: GenMessage<ImportJournalResponse> = /*@__PURE__*/
   messageDesc(file_hostd_journal_v1_journal, 3);
 
 /**
@@ -152,31 +152,32 @@ export const ImportResponseSchema: GenMessage<ImportResponse> = /*@__PURE__*/
  */
 export const JournalService: GenService<{
   /**
-   * Export streams a consistent copy of all shards as a file: it contains everything that
-   * was acknowledged before one moment during the call, and nothing later. Commands are
-   * delayed for about a second. If the call fails, discard the bytes received so far;
-   * nothing has to be undone.
+   * ExportJournal streams a consistent copy of all shards as a file: it contains
+   * everything that was acknowledged before one moment during the call, and nothing
+   * later. Commands are delayed for about a second. If the call fails, discard the
+   * bytes received so far; nothing has to be undone.
    *
-   * @generated from rpc hostd.journal.v1.JournalService.Export
+   * @generated from rpc hostd.journal.v1.JournalService.ExportJournal
    */
-  export: {
+  exportJournal: {
     methodKind: "server_streaming";
-    input: typeof ExportRequestSchema;
-    output: typeof ExportResponseSchema;
+    input: typeof ExportJournalRequestSchema;
+    output: typeof ExportJournalResponseSchema;
   },
   /**
-   * Import restores an exported file into a cluster that has no entity types and no
-   * entities, with any number of nodes and shards. It restores modules, settings and
+   * ImportJournal restores an exported file into a cluster that has no entity types and
+   * no entities, with any number of nodes and shards. It restores modules, settings and
    * entities, and finally activates the modules, so that no type is served before
    * everything is restored; then it returns. If it fails halfway, import the same file
-   * again: it resumes where it stopped. A different file needs a different empty cluster.
+   * again: it resumes where it stopped. A different file needs a different empty
+   * cluster.
    *
-   * @generated from rpc hostd.journal.v1.JournalService.Import
+   * @generated from rpc hostd.journal.v1.JournalService.ImportJournal
    */
-  import: {
+  importJournal: {
     methodKind: "client_streaming";
-    input: typeof ImportRequestSchema;
-    output: typeof ImportResponseSchema;
+    input: typeof ImportJournalRequestSchema;
+    output: typeof ImportJournalResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_hostd_journal_v1_journal, 0);

@@ -18,7 +18,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file hostd/module/v1/module.proto.
  */
 export const file_hostd_module_v1_module: GenFile = /*@__PURE__*/
-  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEilAMKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEjAKC2FjdGl2YXRpb25zGAggAygLMhsuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRpb24SEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbhIlCgVwYXJ0cxjVAiADKAsyFS5ob3N0ZC5tb2R1bGUudjEuUGFydCKbAgoEUGFydBITCgtlbnRpdHlfdHlwZRgBIAEoCRIoCgRraW5kGAIgASgOMhouaG9zdGQubW9kdWxlLnYxLlBhcnQuS2luZBINCgVzaGFyZRgDIAEoDRIOCgZwcmVmaXgYBCABKAkSGgoScmVtYWluaW5nX2VudGl0aWVzGAUgASgNEi0KBXN0YXRlGAYgASgOMh4uaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQuU3RhdGUiagoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEAoMS0lORF9ST0xMT1VUEAESEgoOS0lORF9SRU1BSU5ERVIQAhIPCgtLSU5EX1NIQURPVxADEhUKEUtJTkRfVkVSSUZJQ0FUSU9OEAQiiAIKDFZlcmlmaWNhdGlvbhITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBIvCgt2ZXJpZmllZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLdmVyaWZpZWRfYnkYBCABKAkSCwoDYWxsGAUgASgIEhAKCGVudGl0aWVzGAYgASgEEg4KBmV2ZW50cxgHIAEoBBITCgtkaWZmZXJlbmNlcxgIIAEoBBIOCgZmYXVsdHMYCSABKAQSGwoTdW5jb21wYXJlZF9lbnRpdGllcxgKIAEoBBIaChJ0cnVuY2F0ZWRfZW50aXRpZXMYCyABKAQi4gEKCkFjdGl2YXRpb24SEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxISCglmb3JjZWRfYnkYtgIgASgJEiwKBXNlbmRzGAQgASgLMh0uaG9zdGQubW9kdWxlLnYxLlR5cGVQYXR0ZXJucxIzCgxhY2NlcHRzX2Zyb20YBSABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEg0KBW93bmVyGAYgASgJIiAKDFR5cGVQYXR0ZXJucxIQCghwYXR0ZXJucxgBIAMoCSLvAQoGTGltaXRzEhQKDGNvbW1hbmRfZnVlbBgBIAEoBBISCgpxdWVyeV9mdWVsGAIgASgEEhIKCm1heF9ldmVudHMYAyABKA0SEwoLZXZlbnRfYnl0ZXMYBCABKA0SEwoLcmVwbHlfYnl0ZXMYBSABKA0SFAoMbWVtb3J5X2J5dGVzGAYgASgEEhkKEXR5cGVfbWVtb3J5X2J5dGVzGAcgASgEEhcKD3JhdGVfcGVyX3NlY29uZBgIIAEoDRIYCg9mdWVsX3Blcl9zZWNvbmQYjAEgASgEEhkKEGJ5dGVzX3Blcl9zZWNvbmQYjQEgASgEIlIKDVVwbG9hZFJlcXVlc3QSDAoEd2FzbRgBIAEoDBIQCghhY3RpdmF0ZRgCIAEoCBIRCglzaWduYXR1cmUYSyABKAwSDgoFZm9yY2UYtgIgASgIIkkKDlVwbG9hZFJlc3BvbnNlEg4KBmRpZ2VzdBgBIAEoCRIUCgxlbnRpdHlfdHlwZXMYAiADKAkSEQoId2FybmluZ3MYtgIgAygJIlgKE1VwbG9hZFN0cmVhbVJlcXVlc3QSDAoEd2FzbRgBIAEoDBIQCghhY3RpdmF0ZRgCIAEoCBIRCglzaWduYXR1cmUYSyABKAwSDgoFZm9yY2UYtgIgASgIIk8KFFVwbG9hZFN0cmVhbVJlc3BvbnNlEg4KBmRpZ2VzdBgBIAEoCRIUCgxlbnRpdHlfdHlwZXMYAiADKAkSEQoId2FybmluZ3MYtgIgAygJIjQKC0xpc3RSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJIlEKDExpc3RSZXNwb25zZRIoCgdtb2R1bGVzGAEgAygLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiOwoKR2V0UmVxdWVzdBIQCgZkaWdlc3QYASABKAlIABIVCgtlbnRpdHlfdHlwZRgCIAEoCUgAQgQKAmJ5ImEKC0dldFJlc3BvbnNlEicKBm1vZHVsZRgBIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5Nb2R1bGUSKQoIbWFuaWZlc3QYAiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0IiEKD0Rvd25sb2FkUmVxdWVzdBIOCgZkaWdlc3QYASABKAkiIAoQRG93bmxvYWRSZXNwb25zZRIMCgR3YXNtGAEgASgMIrwBCg9BY3RpdmF0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSDgoGZGlnZXN0GAIgASgJEicKBmxpbWl0cxgDIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5MaW1pdHMSDgoFZm9yY2UYtgIgASgIEhsKEmFjY2VwdF9kaWZmZXJlbmNlcxjUAiABKAgSLgoHcm9sbG91dBj9AiABKAsyHC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dFBsYW4idAoLUm9sbG91dFBsYW4SDQoFc2hhcmUYASABKA0SDgoGcHJlZml4GAIgASgJEg0KBXN0ZXBzGAMgAygNEigKBXBhdXNlGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXJ1bGVzGAUgASgJImYKEEFjdGl2YXRlUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSLQoFc3RhdGUYAiABKA4yHi5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dC5TdGF0ZRIRCgh3YXJuaW5ncxi2AiADKAkiHwoNUmVtb3ZlUmVxdWVzdBIOCgZkaWdlc3QYASABKAkiEAoOUmVtb3ZlUmVzcG9uc2UiEgoQR2V0UXVvdGFzUmVxdWVzdCL2AQoRR2V0UXVvdGFzUmVzcG9uc2USOAoEdXNlZBgBIAEoCzIqLmhvc3RkLm1vZHVsZS52MS5HZXRRdW90YXNSZXNwb25zZS5BbW91bnRzEjkKBWxpbWl0GAIgASgLMiouaG9zdGQubW9kdWxlLnYxLkdldFF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSGQoRcmV0ZW50aW9uX3NlY29uZHMYAyABKAQaUQoHQW1vdW50cxIPCgdtb2R1bGVzGAEgASgEEg0KBWJ5dGVzGAIgASgEEhMKC293bl9tb2R1bGVzGAMgASgEEhEKCW93bl9ieXRlcxgEIAEoBCJICg9Sb2xsYmFja1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSDgoFZm9yY2UY3gIgASgIIl4KEFJvbGxiYWNrUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhUKDGVudGl0eV90eXBlcxjeAiADKAkSEQoId2FybmluZ3MY3wIgAygJIjgKEUdldFJvbGxvdXRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg4KBnNlcnZlZBgCIAEoCCJ5ChJHZXRSb2xsb3V0UmVzcG9uc2USKQoHcm9sbG91dBgBIAEoCzIYLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0EicKBnNoYWRvdxgCIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5TaGFkb3cSDwoHYWJvcnRlZBgDIAEoCSKlAgoGU2hhZG93Eg4KBmRpZ2VzdBgBIAEoCRINCgVzaGFyZRgCIAEoDRIQCghjb21wYXJlZBgDIAEoBBIRCglkaWZmZXJpbmcYBCABKAQSNgoLZGlmZmVyZW5jZXMYBSADKAsyIS5ob3N0ZC5tb2R1bGUudjEuU2hhZG93RGlmZmVyZW5jZRIPCgdkcm9wcGVkGAYgASgEEg8KB3NraXBwZWQYByABKAQSDAoEZnVlbBgIIAEoBBITCgtzaGFkb3dfZnVlbBgJIAEoBBIwCghleGFtcGxlcxgKIAMoCzIeLmhvc3RkLm1vZHVsZS52MS5TaGFkb3dFeGFtcGxlEhoKEm1pc3Npbmdfbm9kZV9jb3VudBgLIAEoDRIMCgRub3RlGAwgASgJIjIKEFNoYWRvd0RpZmZlcmVuY2USDAoEa2luZBgBIAEoCRIQCghjb21tYW5kcxgCIAEoBCJjCg1TaGFkb3dFeGFtcGxlEhEKCWVudGl0eV9pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBIPCgdjb21tYW5kGAMgASgJEg0KBWtpbmRzGAQgAygJEg0KBWZhdWx0GAUgASgJIpgFCgdSb2xsb3V0EhMKC2VudGl0eV90eXBlGAEgASgJEg4KBmRpZ2VzdBgCIAEoCRIUCgxvbGRlcl9kaWdlc3QYAyABKAkSLQoFc3RhdGUYBCABKA4yHi5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dC5TdGF0ZRINCgVzaGFyZRgFIAEoDRIOCgZwcmVmaXgYBiABKAkSHAoUcmVtYWluaW5nX2VudGl0eV9pZHMYByADKAkSFAoMZW50aXR5X3R5cGVzGAggAygJEhAKCHJldmlzaW9uGAkgASgEEhQKDHJlcXVlc3RlZF9ieRgKIAEoCRIMCgRub3RlGAsgASgJEg0KBXN0ZXBzGAwgAygNEigKBXBhdXNlGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEioKBmR1ZV9hdBgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFcnVsZXMYDyABKAkSLQoFbmV3ZXIYECABKAsyHi5ob3N0ZC5tb2R1bGUudjEuVmVyc2lvbkNvdW50cxItCgVvbGRlchgRIAEoCzIeLmhvc3RkLm1vZHVsZS52MS5WZXJzaW9uQ291bnRzEhoKEm1pc3Npbmdfbm9kZV9jb3VudBgSIAEoDSKrAQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9SVU5OSU5HEAESEAoMU1RBVEVfUEFVU0VEEAISEgoOU1RBVEVfQUJPUlRJTkcQAxIWChJTVEFURV9XUklURV9QQVVTRUQQBBIRCg1TVEFURV9BQk9SVEVEEAUSEwoPU1RBVEVfVkVSSUZZSU5HEAYSEgoOU1RBVEVfUkVKRUNURUQQByJtCg1WZXJzaW9uQ291bnRzEhAKCGNvbW1hbmRzGAEgASgEEhIKCnJlamVjdGlvbnMYAiABKAQSDgoGZmF1bHRzGAMgASgEEiYKA3A5ORgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLlAQoUQ2hhbmdlUm9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSPAoGYWN0aW9uGAIgASgOMiwuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXF1ZXN0LkFjdGlvbhINCgVmb3JjZRgDIAEoCCJrCgZBY3Rpb24SFgoSQUNUSU9OX1VOU1BFQ0lGSUVEEAASEAoMQUNUSU9OX1BBVVNFEAESEQoNQUNUSU9OX1JFU1VNRRACEhIKDkFDVElPTl9QUk9NT1RFEAMSEAoMQUNUSU9OX0FCT1JUEAQiVAoVQ2hhbmdlUm9sbG91dFJlc3BvbnNlEikKB3JvbGxvdXQYASABKAsyGC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dBIQCghyZXZpc2lvbhgCIAEoBCIoChFHZXRIaXN0b3J5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCSJIChJHZXRIaXN0b3J5UmVzcG9uc2USMgoHY2hhbmdlcxgBIAMoCzIhLmhvc3RkLm1vZHVsZS52MS5BY3RpdmF0aW9uQ2hhbmdlIoYDChBBY3RpdmF0aW9uQ2hhbmdlEhAKCHJldmlzaW9uGAEgASgEEi4KCmNoYW5nZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKBGtpbmQYAyABKA4yJi5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGlvbkNoYW5nZS5LaW5kEg4KBmRpZ2VzdBgEIAEoCRISCgpjaGFuZ2VkX2J5GAUgASgJEg4KBmZvcmNlZBgGIAEoCBIcChRyb2xsZWRfYmFja19yZXZpc2lvbhgHIAEoBBIOCgVzaGFyZRj9AiABKA0SDwoGcHJlZml4GP4CIAEoCSKGAQoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEQoNS0lORF9BQ1RJVkFURRABEg8KC0tJTkRfTElNSVRTEAISEQoNS0lORF9ST0xMQkFDSxADEg8KC0tJTkRfQ0FOQVJZEAQSEAoMS0lORF9QUk9NT1RFEAUSDgoKS0lORF9BQk9SVBAGIjUKD1NldE93bmVyUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRINCgVvd25lchgCIAEoCSISChBTZXRPd25lclJlc3BvbnNlIoMBCg1WZXJpZnlSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCRITCgtlbnRpdHlfdHlwZRgCIAEoCRIQCgZzYW1wbGUYAyABKA1IABINCgNhbGwYBCABKAhIABIQCghzaGFyZF9pZBgFIAEoDRIRCghyZXZpc2lvbhjUAiABKARCBwoFc2NvcGUiqgQKDlZlcmlmeVJlc3BvbnNlEhAKCGVudGl0aWVzGAEgASgEEg4KBmV2ZW50cxgCIAEoBBI/CgtkaWZmZXJlbmNlcxgDIAMoCzIqLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZS5EaWZmZXJlbmNlEhoKEnRydW5jYXRlZF9lbnRpdGllcxgEIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAUgASgEEhsKEmRpZmZlcmluZ19lbnRpdGllcxjUAiABKAQSGAoPZmF1bHR5X2VudGl0aWVzGNUCIAEoBBIPCgZzdG9yZWQY1gIgASgIEhoKEW5vdF9zdG9yZWRfcmVhc29uGNcCIAEoCRrEAQoKRGlmZmVyZW5jZRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEwoLZGVzY3JpcHRpb24YAyABKAkSDQoFZmF1bHQYBCABKAgSEwoKZXZlbnRfdHlwZRjUAiABKAkSPgoFcGF0Y2gYhgMgAygLMi4uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlLlBhdGNoT3BlcmF0aW9uEhgKD3BhdGNoX3RydW5jYXRlZBiHAyABKAgaUQoOUGF0Y2hPcGVyYXRpb24SCgoCb3AYASABKAkSDAoEcGF0aBgCIAEoCRIlCgV2YWx1ZRgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZSKSAwoZQ2hlY2tDb21wYXRpYmlsaXR5UmVxdWVzdBIOCgZkaWdlc3QYASABKAkSEwoLZW50aXR5X3R5cGUYAiABKAkSDgoGc2FtcGxlGAMgASgNEhAKCHNoYXJkX2lkGAQgASgNEhQKDHNoYXJkX21pbGxpcxgFIAEoDRIVCg1wcmVzZW5jZV9vbmx5GAYgASgIEhsKEmV4Y2x1ZGVfd3JpdHRlbl9ieRjeAiADKAkSFgoNaW5pdGlhbF9zaGFyZRj9AiABKA0SFwoOaW5pdGlhbF9wcmVmaXgY/gIgASgJEhYKDWN1cnJlbnRfc2hhcmUYgAMgASgNEhcKDmN1cnJlbnRfcHJlZml4GIEDIAEoCRIgChdtaW5fYWN0aXZhdGlvbl9yZXZpc2lvbhj/AiABKAQSFwoOdHJ1bmNhdGVkX29ubHkYggMgASgIEhoKEWluY2x1ZGVfc25hcHNob3RzGIMDIAEoCBIOCgVwYWNlZBiEAyABKAgSGwoSYWNjZXB0X2RpZmZlcmVuY2VzGIUDIAEoCCLFBAoaQ2hlY2tDb21wYXRpYmlsaXR5UmVzcG9uc2USSgoHbWlzc2luZxgBIAMoCzI5Lmhvc3RkLm1vZHVsZS52MS5DaGVja0NvbXBhdGliaWxpdHlSZXNwb25zZS5NaXNzaW5nRXZlbnRzEkEKBmZhdWx0cxgCIAMoCzIxLmhvc3RkLm1vZHVsZS52MS5DaGVja0NvbXBhdGliaWxpdHlSZXNwb25zZS5GYXVsdBIQCghlbnRpdGllcxgDIAEoBBIYChB1bmNoZWNrZWRfc2hhcmRzGAQgASgNEg8KB3ByZXNlbnQYBSABKAgSGAoPZmF1bHR5X2VudGl0aWVzGN4CIAEoBBIbChJ0cnVuY2F0ZWRfY29tcGFyZWQYggMgASgIEhsKEmRpZmZlcmluZ19lbnRpdGllcxiDAyABKAQSRwoLZGlmZmVyZW5jZXMYhAMgAygLMjEuaG9zdGQubW9kdWxlLnYxLkNoZWNrQ29tcGF0aWJpbGl0eVJlc3BvbnNlLkZhdWx0EhkKEHNuYXBzaG90X2RpZ2VzdHMYhQMgAygJEhwKE3VucmVhZGFibGVfZW50aXRpZXMYhgMgASgEGjIKDU1pc3NpbmdFdmVudHMSEgoKZXZlbnRfdHlwZRgBIAEoCRINCgVjb3VudBgCIAEoBBpRCgVGYXVsdBIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEgoKZXZlbnRfdHlwZRgDIAEoCRIPCgdtZXNzYWdlGAQgASgJMt4KCg1Nb2R1bGVTZXJ2aWNlEk8KBlVwbG9hZBIeLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlVwbG9hZFJlc3BvbnNlIgTw5BkFEmMKDFVwbG9hZFN0cmVhbRIkLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRTdHJlYW1SZXF1ZXN0GiUuaG9zdGQubW9kdWxlLnYxLlVwbG9hZFN0cmVhbVJlc3BvbnNlIgTw5BkFKAESTAoETGlzdBIcLmhvc3RkLm1vZHVsZS52MS5MaXN0UmVxdWVzdBodLmhvc3RkLm1vZHVsZS52MS5MaXN0UmVzcG9uc2UiB5ACAfDkGQMSSQoDR2V0EhsuaG9zdGQubW9kdWxlLnYxLkdldFJlcXVlc3QaHC5ob3N0ZC5tb2R1bGUudjEuR2V0UmVzcG9uc2UiB5ACAfDkGQMSWgoIRG93bmxvYWQSIC5ob3N0ZC5tb2R1bGUudjEuRG93bmxvYWRSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLkRvd25sb2FkUmVzcG9uc2UiB5ACAfDkGQYwARJVCghBY3RpdmF0ZRIgLmhvc3RkLm1vZHVsZS52MS5BY3RpdmF0ZVJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGVSZXNwb25zZSIE8OQZBRJVCghSb2xsYmFjaxIgLmhvc3RkLm1vZHVsZS52MS5Sb2xsYmFja1JlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuUm9sbGJhY2tSZXNwb25zZSIE8OQZBRJeCgpHZXRSb2xsb3V0EiIuaG9zdGQubW9kdWxlLnYxLkdldFJvbGxvdXRSZXF1ZXN0GiMuaG9zdGQubW9kdWxlLnYxLkdldFJvbGxvdXRSZXNwb25zZSIHkAIB8OQZAxJkCg1DaGFuZ2VSb2xsb3V0EiUuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXF1ZXN0GiYuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXNwb25zZSIE8OQZBRJeCgpHZXRIaXN0b3J5EiIuaG9zdGQubW9kdWxlLnYxLkdldEhpc3RvcnlSZXF1ZXN0GiMuaG9zdGQubW9kdWxlLnYxLkdldEhpc3RvcnlSZXNwb25zZSIHkAIB8OQZAxJVCghTZXRPd25lchIgLmhvc3RkLm1vZHVsZS52MS5TZXRPd25lclJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuU2V0T3duZXJSZXNwb25zZSIE8OQZBRJPCgZSZW1vdmUSHi5ob3N0ZC5tb2R1bGUudjEuUmVtb3ZlUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5SZW1vdmVSZXNwb25zZSIE8OQZBRJbCglHZXRRdW90YXMSIS5ob3N0ZC5tb2R1bGUudjEuR2V0UXVvdGFzUmVxdWVzdBoiLmhvc3RkLm1vZHVsZS52MS5HZXRRdW90YXNSZXNwb25zZSIHkAIB8OQZAxJRCgZWZXJpZnkSHi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZSIE8OQZBTABEnYKEkNoZWNrQ29tcGF0aWJpbGl0eRIqLmhvc3RkLm1vZHVsZS52MS5DaGVja0NvbXBhdGliaWxpdHlSZXF1ZXN0GisuaG9zdGQubW9kdWxlLnYxLkNoZWNrQ29tcGF0aWJpbGl0eVJlc3BvbnNlIgeQAgHw5BkFQjlaN2dpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9tb2R1bGUvdjE7bW9kdWxldjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEilAMKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEjAKC2FjdGl2YXRpb25zGAggAygLMhsuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRpb24SEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbhIlCgVwYXJ0cxjVAiADKAsyFS5ob3N0ZC5tb2R1bGUudjEuUGFydCKbAgoEUGFydBITCgtlbnRpdHlfdHlwZRgBIAEoCRIoCgRraW5kGAIgASgOMhouaG9zdGQubW9kdWxlLnYxLlBhcnQuS2luZBINCgVzaGFyZRgDIAEoDRIOCgZwcmVmaXgYBCABKAkSGgoScmVtYWluaW5nX2VudGl0aWVzGAUgASgNEi0KBXN0YXRlGAYgASgOMh4uaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQuU3RhdGUiagoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEAoMS0lORF9ST0xMT1VUEAESEgoOS0lORF9SRU1BSU5ERVIQAhIPCgtLSU5EX1NIQURPVxADEhUKEUtJTkRfVkVSSUZJQ0FUSU9OEAQiiAIKDFZlcmlmaWNhdGlvbhITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBIvCgt2ZXJpZmllZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLdmVyaWZpZWRfYnkYBCABKAkSCwoDYWxsGAUgASgIEhAKCGVudGl0aWVzGAYgASgEEg4KBmV2ZW50cxgHIAEoBBITCgtkaWZmZXJlbmNlcxgIIAEoBBIOCgZmYXVsdHMYCSABKAQSGwoTdW5jb21wYXJlZF9lbnRpdGllcxgKIAEoBBIaChJ0cnVuY2F0ZWRfZW50aXRpZXMYCyABKAQi4gEKCkFjdGl2YXRpb24SEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxISCglmb3JjZWRfYnkYtgIgASgJEiwKBXNlbmRzGAQgASgLMh0uaG9zdGQubW9kdWxlLnYxLlR5cGVQYXR0ZXJucxIzCgxhY2NlcHRzX2Zyb20YBSABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEg0KBW93bmVyGAYgASgJIiAKDFR5cGVQYXR0ZXJucxIQCghwYXR0ZXJucxgBIAMoCSLvAQoGTGltaXRzEhQKDGNvbW1hbmRfZnVlbBgBIAEoBBISCgpxdWVyeV9mdWVsGAIgASgEEhIKCm1heF9ldmVudHMYAyABKA0SEwoLZXZlbnRfYnl0ZXMYBCABKA0SEwoLcmVwbHlfYnl0ZXMYBSABKA0SFAoMbWVtb3J5X2J5dGVzGAYgASgEEhkKEXR5cGVfbWVtb3J5X2J5dGVzGAcgASgEEhcKD3JhdGVfcGVyX3NlY29uZBgIIAEoDRIYCg9mdWVsX3Blcl9zZWNvbmQYjAEgASgEEhkKEGJ5dGVzX3Blcl9zZWNvbmQYjQEgASgEIlgKE1VwbG9hZE1vZHVsZVJlcXVlc3QSDAoEd2FzbRgBIAEoDBIQCghhY3RpdmF0ZRgCIAEoCBIRCglzaWduYXR1cmUYSyABKAwSDgoFZm9yY2UYtgIgASgIIk8KFFVwbG9hZE1vZHVsZVJlc3BvbnNlEg4KBmRpZ2VzdBgBIAEoCRIUCgxlbnRpdHlfdHlwZXMYAiADKAkSEQoId2FybmluZ3MYtgIgAygJIl4KGVVwbG9hZE1vZHVsZVN0cmVhbVJlcXVlc3QSDAoEd2FzbRgBIAEoDBIQCghhY3RpdmF0ZRgCIAEoCBIRCglzaWduYXR1cmUYSyABKAwSDgoFZm9yY2UYtgIgASgIIlUKGlVwbG9hZE1vZHVsZVN0cmVhbVJlc3BvbnNlEg4KBmRpZ2VzdBgBIAEoCRIUCgxlbnRpdHlfdHlwZXMYAiADKAkSEQoId2FybmluZ3MYtgIgAygJIjsKEkxpc3RNb2R1bGVzUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCSJYChNMaXN0TW9kdWxlc1Jlc3BvbnNlEigKB21vZHVsZXMYASADKAsyFy5ob3N0ZC5tb2R1bGUudjEuTW9kdWxlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJBChBHZXRNb2R1bGVSZXF1ZXN0EhAKBmRpZ2VzdBgBIAEoCUgAEhUKC2VudGl0eV90eXBlGAIgASgJSABCBAoCYnkiZwoRR2V0TW9kdWxlUmVzcG9uc2USJwoGbW9kdWxlGAEgASgLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIpCghtYW5pZmVzdBgCIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiJwoVRG93bmxvYWRNb2R1bGVSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSImChZEb3dubG9hZE1vZHVsZVJlc3BvbnNlEgwKBHdhc20YASABKAwiwgEKFUFjdGl2YXRlTW9kdWxlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxIOCgVmb3JjZRi2AiABKAgSGwoSYWNjZXB0X2RpZmZlcmVuY2VzGNQCIAEoCBIuCgdyb2xsb3V0GP0CIAEoCzIcLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0UGxhbiJ0CgtSb2xsb3V0UGxhbhINCgVzaGFyZRgBIAEoDRIOCgZwcmVmaXgYAiABKAkSDQoFc3RlcHMYAyADKA0SKAoFcGF1c2UYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFcnVsZXMYBSABKAkibAoWQWN0aXZhdGVNb2R1bGVSZXNwb25zZRIQCghyZXZpc2lvbhgBIAEoBBItCgVzdGF0ZRgCIAEoDjIeLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0LlN0YXRlEhEKCHdhcm5pbmdzGLYCIAMoCSIlChNEZWxldGVNb2R1bGVSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIWChREZWxldGVNb2R1bGVSZXNwb25zZSISChBHZXRRdW90YXNSZXF1ZXN0IvYBChFHZXRRdW90YXNSZXNwb25zZRI4CgR1c2VkGAEgASgLMiouaG9zdGQubW9kdWxlLnYxLkdldFF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSOQoFbGltaXQYAiABKAsyKi5ob3N0ZC5tb2R1bGUudjEuR2V0UXVvdGFzUmVzcG9uc2UuQW1vdW50cxIZChFyZXRlbnRpb25fc2Vjb25kcxgDIAEoBBpRCgdBbW91bnRzEg8KB21vZHVsZXMYASABKAQSDQoFYnl0ZXMYAiABKAQSEwoLb3duX21vZHVsZXMYAyABKAQSEQoJb3duX2J5dGVzGAQgASgEIk4KFVJvbGxiYWNrTW9kdWxlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBIOCgVmb3JjZRjeAiABKAgiZAoWUm9sbGJhY2tNb2R1bGVSZXNwb25zZRIOCgZkaWdlc3QYASABKAkSEAoIcmV2aXNpb24YAiABKAQSFQoMZW50aXR5X3R5cGVzGN4CIAMoCRIRCgh3YXJuaW5ncxjfAiADKAkiOAoRR2V0Um9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSDgoGc2VydmVkGAIgASgIInkKEkdldFJvbGxvdXRSZXNwb25zZRIpCgdyb2xsb3V0GAEgASgLMhguaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQSJwoGc2hhZG93GAIgASgLMhcuaG9zdGQubW9kdWxlLnYxLlNoYWRvdxIPCgdhYm9ydGVkGAMgASgJIqUCCgZTaGFkb3cSDgoGZGlnZXN0GAEgASgJEg0KBXNoYXJlGAIgASgNEhAKCGNvbXBhcmVkGAMgASgEEhEKCWRpZmZlcmluZxgEIAEoBBI2CgtkaWZmZXJlbmNlcxgFIAMoCzIhLmhvc3RkLm1vZHVsZS52MS5TaGFkb3dEaWZmZXJlbmNlEg8KB2Ryb3BwZWQYBiABKAQSDwoHc2tpcHBlZBgHIAEoBBIMCgRmdWVsGAggASgEEhMKC3NoYWRvd19mdWVsGAkgASgEEjAKCGV4YW1wbGVzGAogAygLMh4uaG9zdGQubW9kdWxlLnYxLlNoYWRvd0V4YW1wbGUSGgoSbWlzc2luZ19ub2RlX2NvdW50GAsgASgNEgwKBG5vdGUYDCABKAkiMgoQU2hhZG93RGlmZmVyZW5jZRIMCgRraW5kGAEgASgJEhAKCGNvbW1hbmRzGAIgASgEImMKDVNoYWRvd0V4YW1wbGUSEQoJZW50aXR5X2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEEg8KB2NvbW1hbmQYAyABKAkSDQoFa2luZHMYBCADKAkSDQoFZmF1bHQYBSABKAkimAUKB1JvbGxvdXQSEwoLZW50aXR5X3R5cGUYASABKAkSDgoGZGlnZXN0GAIgASgJEhQKDG9sZGVyX2RpZ2VzdBgDIAEoCRItCgVzdGF0ZRgEIAEoDjIeLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0LlN0YXRlEg0KBXNoYXJlGAUgASgNEg4KBnByZWZpeBgGIAEoCRIcChRyZW1haW5pbmdfZW50aXR5X2lkcxgHIAMoCRIUCgxlbnRpdHlfdHlwZXMYCCADKAkSEAoIcmV2aXNpb24YCSABKAQSFAoMcmVxdWVzdGVkX2J5GAogASgJEgwKBG5vdGUYCyABKAkSDQoFc3RlcHMYDCADKA0SKAoFcGF1c2UYDSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoGZHVlX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVydWxlcxgPIAEoCRItCgVuZXdlchgQIAEoCzIeLmhvc3RkLm1vZHVsZS52MS5WZXJzaW9uQ291bnRzEi0KBW9sZGVyGBEgASgLMh4uaG9zdGQubW9kdWxlLnYxLlZlcnNpb25Db3VudHMSGgoSbWlzc2luZ19ub2RlX2NvdW50GBIgASgNIqsBCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhEKDVNUQVRFX1JVTk5JTkcQARIQCgxTVEFURV9QQVVTRUQQAhISCg5TVEFURV9BQk9SVElORxADEhYKElNUQVRFX1dSSVRFX1BBVVNFRBAEEhEKDVNUQVRFX0FCT1JURUQQBRITCg9TVEFURV9WRVJJRllJTkcQBhISCg5TVEFURV9SRUpFQ1RFRBAHIm0KDVZlcnNpb25Db3VudHMSEAoIY29tbWFuZHMYASABKAQSEgoKcmVqZWN0aW9ucxgCIAEoBBIOCgZmYXVsdHMYAyABKAQSJgoDcDk5GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIuUBChRDaGFuZ2VSb2xsb3V0UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRI8CgZhY3Rpb24YAiABKA4yLC5ob3N0ZC5tb2R1bGUudjEuQ2hhbmdlUm9sbG91dFJlcXVlc3QuQWN0aW9uEg0KBWZvcmNlGAMgASgIImsKBkFjdGlvbhIWChJBQ1RJT05fVU5TUEVDSUZJRUQQABIQCgxBQ1RJT05fUEFVU0UQARIRCg1BQ1RJT05fUkVTVU1FEAISEgoOQUNUSU9OX1BST01PVEUQAxIQCgxBQ1RJT05fQUJPUlQQBCJUChVDaGFuZ2VSb2xsb3V0UmVzcG9uc2USKQoHcm9sbG91dBgBIAEoCzIYLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0EhAKCHJldmlzaW9uGAIgASgEIjIKG0dldEFjdGl2YXRpb25IaXN0b3J5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCSJSChxHZXRBY3RpdmF0aW9uSGlzdG9yeVJlc3BvbnNlEjIKB2NoYW5nZXMYASADKAsyIS5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGlvbkNoYW5nZSKGAwoQQWN0aXZhdGlvbkNoYW5nZRIQCghyZXZpc2lvbhgBIAEoBBIuCgpjaGFuZ2VkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI0CgRraW5kGAMgASgOMiYuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRpb25DaGFuZ2UuS2luZBIOCgZkaWdlc3QYBCABKAkSEgoKY2hhbmdlZF9ieRgFIAEoCRIOCgZmb3JjZWQYBiABKAgSHAoUcm9sbGVkX2JhY2tfcmV2aXNpb24YByABKAQSDgoFc2hhcmUY/QIgASgNEg8KBnByZWZpeBj+AiABKAkihgEKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhEKDUtJTkRfQUNUSVZBVEUQARIPCgtLSU5EX0xJTUlUUxACEhEKDUtJTkRfUk9MTEJBQ0sQAxIPCgtLSU5EX0NBTkFSWRAEEhAKDEtJTkRfUFJPTU9URRAFEg4KCktJTkRfQUJPUlQQBiI1Cg9TZXRPd25lclJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSDQoFb3duZXIYAiABKAkiEgoQU2V0T3duZXJSZXNwb25zZSKJAQoTVmVyaWZ5TW9kdWxlUmVxdWVzdBIOCgZkaWdlc3QYASABKAkSEwoLZW50aXR5X3R5cGUYAiABKAkSEAoGc2FtcGxlGAMgASgNSAASDQoDYWxsGAQgASgISAASEAoIc2hhcmRfaWQYBSABKA0SEQoIcmV2aXNpb24Y1AIgASgEQgcKBXNjb3BlIrwEChRWZXJpZnlNb2R1bGVSZXNwb25zZRIQCghlbnRpdGllcxgBIAEoBBIOCgZldmVudHMYAiABKAQSRQoLZGlmZmVyZW5jZXMYAyADKAsyMC5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5TW9kdWxlUmVzcG9uc2UuRGlmZmVyZW5jZRIaChJ0cnVuY2F0ZWRfZW50aXRpZXMYBCABKAQSGwoTdW5jb21wYXJlZF9lbnRpdGllcxgFIAEoBBIbChJkaWZmZXJpbmdfZW50aXRpZXMY1AIgASgEEhgKD2ZhdWx0eV9lbnRpdGllcxjVAiABKAQSDwoGc3RvcmVkGNYCIAEoCBIaChFub3Rfc3RvcmVkX3JlYXNvbhjXAiABKAkaygEKCkRpZmZlcmVuY2USEQoJZW50aXR5X2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEEhMKC2Rlc2NyaXB0aW9uGAMgASgJEg0KBWZhdWx0GAQgASgIEhMKCmV2ZW50X3R5cGUY1AIgASgJEkQKBXBhdGNoGIYDIAMoCzI0Lmhvc3RkLm1vZHVsZS52MS5WZXJpZnlNb2R1bGVSZXNwb25zZS5QYXRjaE9wZXJhdGlvbhIYCg9wYXRjaF90cnVuY2F0ZWQYhwMgASgIGlEKDlBhdGNoT3BlcmF0aW9uEgoKAm9wGAEgASgJEgwKBHBhdGgYAiABKAkSJQoFdmFsdWUYAyABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUikgMKGUNoZWNrQ29tcGF0aWJpbGl0eVJlcXVlc3QSDgoGZGlnZXN0GAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEg4KBnNhbXBsZRgDIAEoDRIQCghzaGFyZF9pZBgEIAEoDRIUCgxzaGFyZF9taWxsaXMYBSABKA0SFQoNcHJlc2VuY2Vfb25seRgGIAEoCBIbChJleGNsdWRlX3dyaXR0ZW5fYnkY3gIgAygJEhYKDWluaXRpYWxfc2hhcmUY/QIgASgNEhcKDmluaXRpYWxfcHJlZml4GP4CIAEoCRIWCg1jdXJyZW50X3NoYXJlGIADIAEoDRIXCg5jdXJyZW50X3ByZWZpeBiBAyABKAkSIAoXbWluX2FjdGl2YXRpb25fcmV2aXNpb24Y/wIgASgEEhcKDnRydW5jYXRlZF9vbmx5GIIDIAEoCBIaChFpbmNsdWRlX3NuYXBzaG90cxiDAyABKAgSDgoFcGFjZWQYhAMgASgIEhsKEmFjY2VwdF9kaWZmZXJlbmNlcxiFAyABKAgixQQKGkNoZWNrQ29tcGF0aWJpbGl0eVJlc3BvbnNlEkoKB21pc3NpbmcYASADKAsyOS5ob3N0ZC5tb2R1bGUudjEuQ2hlY2tDb21wYXRpYmlsaXR5UmVzcG9uc2UuTWlzc2luZ0V2ZW50cxJBCgZmYXVsdHMYAiADKAsyMS5ob3N0ZC5tb2R1bGUudjEuQ2hlY2tDb21wYXRpYmlsaXR5UmVzcG9uc2UuRmF1bHQSEAoIZW50aXRpZXMYAyABKAQSGAoQdW5jaGVja2VkX3NoYXJkcxgEIAEoDRIPCgdwcmVzZW50GAUgASgIEhgKD2ZhdWx0eV9lbnRpdGllcxjeAiABKAQSGwoSdHJ1bmNhdGVkX2NvbXBhcmVkGIIDIAEoCBIbChJkaWZmZXJpbmdfZW50aXRpZXMYgwMgASgEEkcKC2RpZmZlcmVuY2VzGIQDIAMoCzIxLmhvc3RkLm1vZHVsZS52MS5DaGVja0NvbXBhdGliaWxpdHlSZXNwb25zZS5GYXVsdBIZChBzbmFwc2hvdF9kaWdlc3RzGIUDIAMoCRIcChN1bnJlYWRhYmxlX2VudGl0aWVzGIYDIAEoBBoyCg1NaXNzaW5nRXZlbnRzEhIKCmV2ZW50X3R5cGUYASABKAkSDQoFY291bnQYAiABKAQaUQoFRmF1bHQSEQoJZW50aXR5X2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEEhIKCmV2ZW50X3R5cGUYAyABKAkSDwoHbWVzc2FnZRgEIAEoCTKhDAoNTW9kdWxlU2VydmljZRJhCgxVcGxvYWRNb2R1bGUSJC5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkTW9kdWxlUmVxdWVzdBolLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRNb2R1bGVSZXNwb25zZSIE8OQZBRJ1ChJVcGxvYWRNb2R1bGVTdHJlYW0SKi5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkTW9kdWxlU3RyZWFtUmVxdWVzdBorLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRNb2R1bGVTdHJlYW1SZXNwb25zZSIE8OQZBSgBEmEKC0xpc3RNb2R1bGVzEiMuaG9zdGQubW9kdWxlLnYxLkxpc3RNb2R1bGVzUmVxdWVzdBokLmhvc3RkLm1vZHVsZS52MS5MaXN0TW9kdWxlc1Jlc3BvbnNlIgeQAgHw5BkDElsKCUdldE1vZHVsZRIhLmhvc3RkLm1vZHVsZS52MS5HZXRNb2R1bGVSZXF1ZXN0GiIuaG9zdGQubW9kdWxlLnYxLkdldE1vZHVsZVJlc3BvbnNlIgeQAgHw5BkDEmwKDkRvd25sb2FkTW9kdWxlEiYuaG9zdGQubW9kdWxlLnYxLkRvd25sb2FkTW9kdWxlUmVxdWVzdBonLmhvc3RkLm1vZHVsZS52MS5Eb3dubG9hZE1vZHVsZVJlc3BvbnNlIgeQAgHw5BkGMAESZwoOQWN0aXZhdGVNb2R1bGUSJi5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGVNb2R1bGVSZXF1ZXN0GicuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRlTW9kdWxlUmVzcG9uc2UiBPDkGQUSZwoOUm9sbGJhY2tNb2R1bGUSJi5ob3N0ZC5tb2R1bGUudjEuUm9sbGJhY2tNb2R1bGVSZXF1ZXN0GicuaG9zdGQubW9kdWxlLnYxLlJvbGxiYWNrTW9kdWxlUmVzcG9uc2UiBPDkGQUSXgoKR2V0Um9sbG91dBIiLmhvc3RkLm1vZHVsZS52MS5HZXRSb2xsb3V0UmVxdWVzdBojLmhvc3RkLm1vZHVsZS52MS5HZXRSb2xsb3V0UmVzcG9uc2UiB5ACAfDkGQMSZAoNQ2hhbmdlUm9sbG91dBIlLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVxdWVzdBomLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVzcG9uc2UiBPDkGQUSfAoUR2V0QWN0aXZhdGlvbkhpc3RvcnkSLC5ob3N0ZC5tb2R1bGUudjEuR2V0QWN0aXZhdGlvbkhpc3RvcnlSZXF1ZXN0Gi0uaG9zdGQubW9kdWxlLnYxLkdldEFjdGl2YXRpb25IaXN0b3J5UmVzcG9uc2UiB5ACAfDkGQMSVQoIU2V0T3duZXISIC5ob3N0ZC5tb2R1bGUudjEuU2V0T3duZXJSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLlNldE93bmVyUmVzcG9uc2UiBPDkGQUSYQoMRGVsZXRlTW9kdWxlEiQuaG9zdGQubW9kdWxlLnYxLkRlbGV0ZU1vZHVsZVJlcXVlc3QaJS5ob3N0ZC5tb2R1bGUudjEuRGVsZXRlTW9kdWxlUmVzcG9uc2UiBPDkGQUSWwoJR2V0UXVvdGFzEiEuaG9zdGQubW9kdWxlLnYxLkdldFF1b3Rhc1JlcXVlc3QaIi5ob3N0ZC5tb2R1bGUudjEuR2V0UXVvdGFzUmVzcG9uc2UiB5ACAfDkGQMSYwoMVmVyaWZ5TW9kdWxlEiQuaG9zdGQubW9kdWxlLnYxLlZlcmlmeU1vZHVsZVJlcXVlc3QaJS5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5TW9kdWxlUmVzcG9uc2UiBPDkGQUwARJ2ChJDaGVja0NvbXBhdGliaWxpdHkSKi5ob3N0ZC5tb2R1bGUudjEuQ2hlY2tDb21wYXRpYmlsaXR5UmVxdWVzdBorLmhvc3RkLm1vZHVsZS52MS5DaGVja0NvbXBhdGliaWxpdHlSZXNwb25zZSIHkAIB8OQZBUI5WjdnaXRodWIuY29tL2hvc3RkL2hvc3RkL2FwaS9nZW4vaG9zdGQvbW9kdWxlL3YxO21vZHVsZXYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * Module describes a stored module.
@@ -252,8 +252,8 @@ export type Verification = Message<"hostd.module.v1.Verification"> & {
   entityType: string;
 
   /**
-   * The revision of the activation that it was compared with. If this is not the current
-   * one, the verification no longer satisfies require-verify.
+   * The revision of the activation that it was compared with. If this is not the
+   * current one, the verification no longer satisfies require-verify.
    *
    * @generated from field: uint64 revision = 2;
    */
@@ -461,26 +461,26 @@ export type Limits = Message<"hostd.module.v1.Limits"> & {
   replyBytes: number;
 
   /**
-   * Maximum memory of one instance, which holds many entities. If a guest needs more, its
-   * memory.grow fails.
+   * Maximum memory of one instance, which holds many entities. If a guest needs more,
+   * its memory.grow fails.
    *
    * @generated from field: uint64 memory_bytes = 6;
    */
   memoryBytes: bigint;
 
   /**
-   * Maximum memory of all instances of the type on each node. If it is used up, commands
-   * to entities that are not in memory fail with resource_exhausted until others are
-   * evicted.
+   * Maximum memory of all instances of the type on each node. If it is used up,
+   * commands to entities that are not in memory fail with resource_exhausted until
+   * others are evicted.
    *
    * @generated from field: uint64 type_memory_bytes = 7;
    */
   typeMemoryBytes: bigint;
 
   /**
-   * Maximum commands a second of the type's entities on each node. Beyond it, clients get
-   * resource_exhausted with a google.rpc.RetryInfo and nothing is written; messages of
-   * entities and timers wait.
+   * Maximum commands a second of the type's entities on each node. Beyond it, clients
+   * get resource_exhausted with a google.rpc.RetryInfo and nothing is written; messages
+   * of entities and timers wait.
    *
    * @generated from field: uint32 rate_per_second = 8;
    */
@@ -512,11 +512,11 @@ export const LimitsSchema: GenMessage<Limits> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 5);
 
 /**
- * UploadRequest carries a module.
+ * UploadModuleRequest carries a module.
  *
- * @generated from message hostd.module.v1.UploadRequest
+ * @generated from message hostd.module.v1.UploadModuleRequest
  */
-export type UploadRequest = Message<"hostd.module.v1.UploadRequest"> & {
+export type UploadModuleRequest = Message<"hostd.module.v1.UploadModuleRequest"> & {
   /**
    * The module's bytes, at most 16 MiB.
    *
@@ -532,16 +532,16 @@ export type UploadRequest = Message<"hostd.module.v1.UploadRequest"> & {
   activate: boolean;
 
   /**
-   * Its signature from hostd module sign. It replaces the module's stored signature; if it
-   * is absent, the stored one stays. A node that requires signatures rejects an untrusted
-   * one with permission_denied and a google.rpc.ErrorInfo with the reason.
+   * Its signature from hostd module sign. It replaces the module's stored signature; if
+   * it is absent, the stored one stays. A node that requires signatures rejects an
+   * untrusted one with permission_denied and a google.rpc.ErrorInfo with the reason.
    *
    * @generated from field: bytes signature = 75;
    */
   signature: Uint8Array;
 
   /**
-   * Activate it even if it is incompatible with stored data: see ActivateRequest.
+   * Activate it even if it is incompatible with stored data: see ActivateModuleRequest.
    *
    * @generated from field: bool force = 310;
    */
@@ -549,18 +549,18 @@ export type UploadRequest = Message<"hostd.module.v1.UploadRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.UploadRequest.
- * Use `create(UploadRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.UploadModuleRequest.
+ * Use `create(UploadModuleRequestSchema)` to create a new message.
  */
-export const UploadRequestSchema: GenMessage<UploadRequest> = /*@__PURE__*/
+export const UploadModuleRequestSchema: GenMessage<UploadModuleRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 6);
 
 /**
- * UploadResponse names the stored module.
+ * UploadModuleResponse names the stored module.
  *
- * @generated from message hostd.module.v1.UploadResponse
+ * @generated from message hostd.module.v1.UploadModuleResponse
  */
-export type UploadResponse = Message<"hostd.module.v1.UploadResponse"> & {
+export type UploadModuleResponse = Message<"hostd.module.v1.UploadModuleResponse"> & {
   /**
    * SHA-256 of its bytes, lower-case hex.
    *
@@ -584,18 +584,18 @@ export type UploadResponse = Message<"hostd.module.v1.UploadResponse"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.UploadResponse.
- * Use `create(UploadResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.UploadModuleResponse.
+ * Use `create(UploadModuleResponseSchema)` to create a new message.
  */
-export const UploadResponseSchema: GenMessage<UploadResponse> = /*@__PURE__*/
+export const UploadModuleResponseSchema: GenMessage<UploadModuleResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 7);
 
 /**
- * UploadStreamRequest carries a piece of a module.
+ * UploadModuleStreamRequest carries a piece of a module.
  *
- * @generated from message hostd.module.v1.UploadStreamRequest
+ * @generated from message hostd.module.v1.UploadModuleStreamRequest
  */
-export type UploadStreamRequest = Message<"hostd.module.v1.UploadStreamRequest"> & {
+export type UploadModuleStreamRequest = Message<"hostd.module.v1.UploadModuleStreamRequest"> & {
   /**
    * The next bytes; all pieces together at most 16 MiB.
    *
@@ -612,14 +612,14 @@ export type UploadStreamRequest = Message<"hostd.module.v1.UploadStreamRequest">
   activate: boolean;
 
   /**
-   * In any one piece: the module's signature, as in UploadRequest.
+   * In any one piece: the module's signature, as in UploadModuleRequest.
    *
    * @generated from field: bytes signature = 75;
    */
   signature: Uint8Array;
 
   /**
-   * True in the first piece: see UploadRequest.
+   * True in the first piece: see UploadModuleRequest.
    *
    * @generated from field: bool force = 310;
    */
@@ -627,18 +627,18 @@ export type UploadStreamRequest = Message<"hostd.module.v1.UploadStreamRequest">
 };
 
 /**
- * Describes the message hostd.module.v1.UploadStreamRequest.
- * Use `create(UploadStreamRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.UploadModuleStreamRequest.
+ * Use `create(UploadModuleStreamRequestSchema)` to create a new message.
  */
-export const UploadStreamRequestSchema: GenMessage<UploadStreamRequest> = /*@__PURE__*/
+export const UploadModuleStreamRequestSchema: GenMessage<UploadModuleStreamRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 8);
 
 /**
- * UploadStreamResponse names the stored module.
+ * UploadModuleStreamResponse names the stored module.
  *
- * @generated from message hostd.module.v1.UploadStreamResponse
+ * @generated from message hostd.module.v1.UploadModuleStreamResponse
  */
-export type UploadStreamResponse = Message<"hostd.module.v1.UploadStreamResponse"> & {
+export type UploadModuleStreamResponse = Message<"hostd.module.v1.UploadModuleStreamResponse"> & {
   /**
    * SHA-256 of its bytes, lower-case hex.
    *
@@ -662,18 +662,18 @@ export type UploadStreamResponse = Message<"hostd.module.v1.UploadStreamResponse
 };
 
 /**
- * Describes the message hostd.module.v1.UploadStreamResponse.
- * Use `create(UploadStreamResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.UploadModuleStreamResponse.
+ * Use `create(UploadModuleStreamResponseSchema)` to create a new message.
  */
-export const UploadStreamResponseSchema: GenMessage<UploadStreamResponse> = /*@__PURE__*/
+export const UploadModuleStreamResponseSchema: GenMessage<UploadModuleStreamResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 9);
 
 /**
- * ListRequest asks for all modules.
+ * ListModulesRequest asks for all modules.
  *
- * @generated from message hostd.module.v1.ListRequest
+ * @generated from message hostd.module.v1.ListModulesRequest
  */
-export type ListRequest = Message<"hostd.module.v1.ListRequest"> & {
+export type ListModulesRequest = Message<"hostd.module.v1.ListModulesRequest"> & {
   /**
    * Maximum size of a page, up to 4,096; 0 means as many as fit.
    * A page ends with the module that brings it to 1 MiB.
@@ -692,18 +692,18 @@ export type ListRequest = Message<"hostd.module.v1.ListRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.ListRequest.
- * Use `create(ListRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.ListModulesRequest.
+ * Use `create(ListModulesRequestSchema)` to create a new message.
  */
-export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
+export const ListModulesRequestSchema: GenMessage<ListModulesRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 10);
 
 /**
- * ListResponse lists modules.
+ * ListModulesResponse lists modules.
  *
- * @generated from message hostd.module.v1.ListResponse
+ * @generated from message hostd.module.v1.ListModulesResponse
  */
-export type ListResponse = Message<"hostd.module.v1.ListResponse"> & {
+export type ListModulesResponse = Message<"hostd.module.v1.ListModulesResponse"> & {
   /**
    * The modules of this page, newest first.
    *
@@ -720,22 +720,22 @@ export type ListResponse = Message<"hostd.module.v1.ListResponse"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.ListResponse.
- * Use `create(ListResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.ListModulesResponse.
+ * Use `create(ListModulesResponseSchema)` to create a new message.
  */
-export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
+export const ListModulesResponseSchema: GenMessage<ListModulesResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 11);
 
 /**
- * GetRequest names a module in one of two ways.
+ * GetModuleRequest names a module in one of two ways.
  *
- * @generated from message hostd.module.v1.GetRequest
+ * @generated from message hostd.module.v1.GetModuleRequest
  */
-export type GetRequest = Message<"hostd.module.v1.GetRequest"> & {
+export type GetModuleRequest = Message<"hostd.module.v1.GetModuleRequest"> & {
   /**
    * How the module is named.
    *
-   * @generated from oneof hostd.module.v1.GetRequest.by
+   * @generated from oneof hostd.module.v1.GetModuleRequest.by
    */
   by: {
     /**
@@ -757,18 +757,18 @@ export type GetRequest = Message<"hostd.module.v1.GetRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.GetRequest.
- * Use `create(GetRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.GetModuleRequest.
+ * Use `create(GetModuleRequestSchema)` to create a new message.
  */
-export const GetRequestSchema: GenMessage<GetRequest> = /*@__PURE__*/
+export const GetModuleRequestSchema: GenMessage<GetModuleRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 12);
 
 /**
- * GetResponse describes a module.
+ * GetModuleResponse describes a module.
  *
- * @generated from message hostd.module.v1.GetResponse
+ * @generated from message hostd.module.v1.GetModuleResponse
  */
-export type GetResponse = Message<"hostd.module.v1.GetResponse"> & {
+export type GetModuleResponse = Message<"hostd.module.v1.GetModuleResponse"> & {
   /**
    * The module.
    *
@@ -785,18 +785,18 @@ export type GetResponse = Message<"hostd.module.v1.GetResponse"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.GetResponse.
- * Use `create(GetResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.GetModuleResponse.
+ * Use `create(GetModuleResponseSchema)` to create a new message.
  */
-export const GetResponseSchema: GenMessage<GetResponse> = /*@__PURE__*/
+export const GetModuleResponseSchema: GenMessage<GetModuleResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 13);
 
 /**
- * DownloadRequest names a module.
+ * DownloadModuleRequest names a module.
  *
- * @generated from message hostd.module.v1.DownloadRequest
+ * @generated from message hostd.module.v1.DownloadModuleRequest
  */
-export type DownloadRequest = Message<"hostd.module.v1.DownloadRequest"> & {
+export type DownloadModuleRequest = Message<"hostd.module.v1.DownloadModuleRequest"> & {
   /**
    * SHA-256 of its bytes in hex.
    *
@@ -806,18 +806,18 @@ export type DownloadRequest = Message<"hostd.module.v1.DownloadRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.DownloadRequest.
- * Use `create(DownloadRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.DownloadModuleRequest.
+ * Use `create(DownloadModuleRequestSchema)` to create a new message.
  */
-export const DownloadRequestSchema: GenMessage<DownloadRequest> = /*@__PURE__*/
+export const DownloadModuleRequestSchema: GenMessage<DownloadModuleRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 14);
 
 /**
- * DownloadResponse is a piece of a module.
+ * DownloadModuleResponse is a piece of a module.
  *
- * @generated from message hostd.module.v1.DownloadResponse
+ * @generated from message hostd.module.v1.DownloadModuleResponse
  */
-export type DownloadResponse = Message<"hostd.module.v1.DownloadResponse"> & {
+export type DownloadModuleResponse = Message<"hostd.module.v1.DownloadModuleResponse"> & {
   /**
    * The next bytes, at most 64 KiB. All pieces together have the requested digest.
    *
@@ -827,18 +827,18 @@ export type DownloadResponse = Message<"hostd.module.v1.DownloadResponse"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.DownloadResponse.
- * Use `create(DownloadResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.DownloadModuleResponse.
+ * Use `create(DownloadModuleResponseSchema)` to create a new message.
  */
-export const DownloadResponseSchema: GenMessage<DownloadResponse> = /*@__PURE__*/
+export const DownloadModuleResponseSchema: GenMessage<DownloadModuleResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 15);
 
 /**
- * ActivateRequest names a module to activate for an entity type.
+ * ActivateModuleRequest names a module to activate for an entity type.
  *
- * @generated from message hostd.module.v1.ActivateRequest
+ * @generated from message hostd.module.v1.ActivateModuleRequest
  */
-export type ActivateRequest = Message<"hostd.module.v1.ActivateRequest"> & {
+export type ActivateModuleRequest = Message<"hostd.module.v1.ActivateModuleRequest"> & {
   /**
    * Entity type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -881,8 +881,8 @@ export type ActivateRequest = Message<"hostd.module.v1.ActivateRequest"> & {
 
   /**
    * Roll out to a part of the entities only, including other types of the module that
-   * the same module serves now. If the module already serves a part, the new part must be
-   * larger. Entities return to the older module only by ChangeRollout.
+   * the same module serves now. If the module already serves a part, the new part must
+   * be larger. Entities return to the older module only by ChangeRollout.
    *
    * @generated from field: hostd.module.v1.RolloutPlan rollout = 381;
    */
@@ -890,10 +890,10 @@ export type ActivateRequest = Message<"hostd.module.v1.ActivateRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.ActivateRequest.
- * Use `create(ActivateRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.ActivateModuleRequest.
+ * Use `create(ActivateModuleRequestSchema)` to create a new message.
  */
-export const ActivateRequestSchema: GenMessage<ActivateRequest> = /*@__PURE__*/
+export const ActivateModuleRequestSchema: GenMessage<ActivateModuleRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 16);
 
 /**
@@ -933,8 +933,8 @@ export type RolloutPlan = Message<"hostd.module.v1.RolloutPlan"> & {
   /**
    * Comma-separated rules; if one matches, the cluster aborts the rollout:
    * faults>0,rejections>+20%,p99>+50%. faults and rejections take a count, a percentage
-   * of the commands, or +N% more than the older module. p99 is the 99th percentile of the
-   * time in the guest and takes a duration such as 20ms, or +N%.
+   * of the commands, or +N% more than the older module. p99 is the 99th percentile of
+   * the time in the guest and takes a duration such as 20ms, or +N%.
    *
    * @generated from field: string rules = 5;
    */
@@ -949,12 +949,12 @@ export const RolloutPlanSchema: GenMessage<RolloutPlan> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 17);
 
 /**
- * ActivateResponse says that every node that is up serves the type with the
+ * ActivateModuleResponse says that every node that is up serves the type with the
  * module, unless state says otherwise.
  *
- * @generated from message hostd.module.v1.ActivateResponse
+ * @generated from message hostd.module.v1.ActivateModuleResponse
  */
-export type ActivateResponse = Message<"hostd.module.v1.ActivateResponse"> & {
+export type ActivateModuleResponse = Message<"hostd.module.v1.ActivateModuleResponse"> & {
   /**
    * Revision of the activation; later activations have higher revisions.
    *
@@ -981,18 +981,18 @@ export type ActivateResponse = Message<"hostd.module.v1.ActivateResponse"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.ActivateResponse.
- * Use `create(ActivateResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.ActivateModuleResponse.
+ * Use `create(ActivateModuleResponseSchema)` to create a new message.
  */
-export const ActivateResponseSchema: GenMessage<ActivateResponse> = /*@__PURE__*/
+export const ActivateModuleResponseSchema: GenMessage<ActivateModuleResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 18);
 
 /**
- * RemoveRequest names a module.
+ * DeleteModuleRequest names a module.
  *
- * @generated from message hostd.module.v1.RemoveRequest
+ * @generated from message hostd.module.v1.DeleteModuleRequest
  */
-export type RemoveRequest = Message<"hostd.module.v1.RemoveRequest"> & {
+export type DeleteModuleRequest = Message<"hostd.module.v1.DeleteModuleRequest"> & {
   /**
    * SHA-256 of its bytes in hex.
    *
@@ -1002,25 +1002,25 @@ export type RemoveRequest = Message<"hostd.module.v1.RemoveRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.RemoveRequest.
- * Use `create(RemoveRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.DeleteModuleRequest.
+ * Use `create(DeleteModuleRequestSchema)` to create a new message.
  */
-export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
+export const DeleteModuleRequestSchema: GenMessage<DeleteModuleRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 19);
 
 /**
- * RemoveResponse says that the module is removed.
+ * DeleteModuleResponse says that the module is removed.
  *
- * @generated from message hostd.module.v1.RemoveResponse
+ * @generated from message hostd.module.v1.DeleteModuleResponse
  */
-export type RemoveResponse = Message<"hostd.module.v1.RemoveResponse"> & {
+export type DeleteModuleResponse = Message<"hostd.module.v1.DeleteModuleResponse"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.RemoveResponse.
- * Use `create(RemoveResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.DeleteModuleResponse.
+ * Use `create(DeleteModuleResponseSchema)` to create a new message.
  */
-export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
+export const DeleteModuleResponseSchema: GenMessage<DeleteModuleResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 20);
 
 /**
@@ -1039,8 +1039,8 @@ export const GetQuotasRequestSchema: GenMessage<GetQuotasRequest> = /*@__PURE__*
   messageDesc(file_hostd_module_v1_module, 21);
 
 /**
- * GetQuotasResponse has the quotas of modules. If the usage exceeds a quota, existing modules
- * stay and uploads fail with resource_exhausted.
+ * GetQuotasResponse has the quotas of modules. If the usage exceeds a quota, existing
+ * modules stay and uploads fail with resource_exhausted.
  *
  * @generated from message hostd.module.v1.GetQuotasResponse
  */
@@ -1061,8 +1061,8 @@ export type GetQuotasResponse = Message<"hostd.module.v1.GetQuotasResponse"> & {
   limit?: GetQuotasResponse_Amounts | undefined;
 
   /**
-   * How long an unused module is kept, from the setting module-retention; 0 means until it
-   * is removed.
+   * How long an unused module is kept, from the setting module-retention; 0 means until
+   * it is removed.
    *
    * @generated from field: uint64 retention_seconds = 3;
    */
@@ -1119,11 +1119,11 @@ export const GetQuotasResponse_AmountsSchema: GenMessage<GetQuotasResponse_Amoun
   messageDesc(file_hostd_module_v1_module, 22, 0);
 
 /**
- * RollbackRequest names an entity type.
+ * RollbackModuleRequest names an entity type.
  *
- * @generated from message hostd.module.v1.RollbackRequest
+ * @generated from message hostd.module.v1.RollbackModuleRequest
  */
-export type RollbackRequest = Message<"hostd.module.v1.RollbackRequest"> & {
+export type RollbackModuleRequest = Message<"hostd.module.v1.RollbackModuleRequest"> & {
   /**
    * Entity type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -1132,9 +1132,9 @@ export type RollbackRequest = Message<"hostd.module.v1.RollbackRequest"> & {
   entityType: string;
 
   /**
-   * Revision of the activation to roll back; 0 means the current one. Set it to make the
-   * call safe to retry: it fails with failed_precondition if a different activation is
-   * current by then.
+   * Revision of the activation to roll back; 0 means the current one. Set it to make
+   * the call safe to retry: it fails with failed_precondition if a different activation
+   * is current by then.
    *
    * @generated from field: uint64 revision = 2;
    */
@@ -1142,7 +1142,8 @@ export type RollbackRequest = Message<"hostd.module.v1.RollbackRequest"> & {
 
   /**
    * Roll back even if the previous module fails on entities. Such entities fail until a
-   * module that can read them serves the type. The caller is recorded with the activation.
+   * module that can read them serves the type. The caller is recorded with the
+   * activation.
    *
    * @generated from field: bool force = 350;
    */
@@ -1150,18 +1151,18 @@ export type RollbackRequest = Message<"hostd.module.v1.RollbackRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.RollbackRequest.
- * Use `create(RollbackRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.RollbackModuleRequest.
+ * Use `create(RollbackModuleRequestSchema)` to create a new message.
  */
-export const RollbackRequestSchema: GenMessage<RollbackRequest> = /*@__PURE__*/
+export const RollbackModuleRequestSchema: GenMessage<RollbackModuleRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 23);
 
 /**
- * RollbackResponse names the module that serves the type now.
+ * RollbackModuleResponse names the module that serves the type now.
  *
- * @generated from message hostd.module.v1.RollbackResponse
+ * @generated from message hostd.module.v1.RollbackModuleResponse
  */
-export type RollbackResponse = Message<"hostd.module.v1.RollbackResponse"> & {
+export type RollbackModuleResponse = Message<"hostd.module.v1.RollbackModuleResponse"> & {
   /**
    * SHA-256 of its bytes, lower-case hex.
    *
@@ -1193,10 +1194,10 @@ export type RollbackResponse = Message<"hostd.module.v1.RollbackResponse"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.RollbackResponse.
- * Use `create(RollbackResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.RollbackModuleResponse.
+ * Use `create(RollbackModuleResponseSchema)` to create a new message.
  */
-export const RollbackResponseSchema: GenMessage<RollbackResponse> = /*@__PURE__*/
+export const RollbackModuleResponseSchema: GenMessage<RollbackModuleResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 24);
 
 /**
@@ -1314,8 +1315,8 @@ export type Shadow = Message<"hostd.module.v1.Shadow"> & {
   dropped: bigint;
 
   /**
-   * Commands that were skipped because the state was not available in time, or would have
-   * needed too many events.
+   * Commands that were skipped because the state was not available in time, or would
+   * have needed too many events.
    *
    * @generated from field: uint64 skipped = 7;
    */
@@ -1490,7 +1491,8 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
   prefix: string;
 
   /**
-   * Ids of entities that remain with the newer module because the older one fails on them.
+   * Ids of entities that remain with the newer module because the older one fails on
+   * them.
    *
    * @generated from field: repeated string remaining_entity_ids = 7;
    */
@@ -1554,8 +1556,8 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
   rules: string;
 
   /**
-   * Counts of the newer module since it began to serve a part, on the nodes that are up;
-   * a node loses its counts when it stops.
+   * Counts of the newer module since it began to serve a part, on the nodes that are
+   * up; a node loses its counts when it stops.
    *
    * @generated from field: hostd.module.v1.VersionCounts newer = 16;
    */
@@ -1808,11 +1810,11 @@ export const ChangeRolloutResponseSchema: GenMessage<ChangeRolloutResponse> = /*
   messageDesc(file_hostd_module_v1_module, 33);
 
 /**
- * GetHistoryRequest names an entity type.
+ * GetActivationHistoryRequest names an entity type.
  *
- * @generated from message hostd.module.v1.GetHistoryRequest
+ * @generated from message hostd.module.v1.GetActivationHistoryRequest
  */
-export type GetHistoryRequest = Message<"hostd.module.v1.GetHistoryRequest"> & {
+export type GetActivationHistoryRequest = Message<"hostd.module.v1.GetActivationHistoryRequest"> & {
   /**
    * Entity type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -1822,18 +1824,18 @@ export type GetHistoryRequest = Message<"hostd.module.v1.GetHistoryRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.GetHistoryRequest.
- * Use `create(GetHistoryRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.GetActivationHistoryRequest.
+ * Use `create(GetActivationHistoryRequestSchema)` to create a new message.
  */
-export const GetHistoryRequestSchema: GenMessage<GetHistoryRequest> = /*@__PURE__*/
+export const GetActivationHistoryRequestSchema: GenMessage<GetActivationHistoryRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 34);
 
 /**
- * GetHistoryResponse lists changes.
+ * GetActivationHistoryResponse lists changes.
  *
- * @generated from message hostd.module.v1.GetHistoryResponse
+ * @generated from message hostd.module.v1.GetActivationHistoryResponse
  */
-export type GetHistoryResponse = Message<"hostd.module.v1.GetHistoryResponse"> & {
+export type GetActivationHistoryResponse = Message<"hostd.module.v1.GetActivationHistoryResponse"> & {
   /**
    * The last 32 changes, newest first. From before cluster version 2, only activations
    * that were not rolled back are left.
@@ -1844,10 +1846,10 @@ export type GetHistoryResponse = Message<"hostd.module.v1.GetHistoryResponse"> &
 };
 
 /**
- * Describes the message hostd.module.v1.GetHistoryResponse.
- * Use `create(GetHistoryResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.GetActivationHistoryResponse.
+ * Use `create(GetActivationHistoryResponseSchema)` to create a new message.
  */
-export const GetHistoryResponseSchema: GenMessage<GetHistoryResponse> = /*@__PURE__*/
+export const GetActivationHistoryResponseSchema: GenMessage<GetActivationHistoryResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 35);
 
 /**
@@ -2033,11 +2035,11 @@ export const SetOwnerResponseSchema: GenMessage<SetOwnerResponse> = /*@__PURE__*
   messageDesc(file_hostd_module_v1_module, 38);
 
 /**
- * VerifyRequest selects histories to replay.
+ * VerifyModuleRequest selects histories to replay.
  *
- * @generated from message hostd.module.v1.VerifyRequest
+ * @generated from message hostd.module.v1.VerifyModuleRequest
  */
-export type VerifyRequest = Message<"hostd.module.v1.VerifyRequest"> & {
+export type VerifyModuleRequest = Message<"hostd.module.v1.VerifyModuleRequest"> & {
   /**
    * SHA-256 of the module's bytes in hex.
    *
@@ -2055,7 +2057,7 @@ export type VerifyRequest = Message<"hostd.module.v1.VerifyRequest"> & {
   /**
    * Number of entities to replay.
    *
-   * @generated from oneof hostd.module.v1.VerifyRequest.scope
+   * @generated from oneof hostd.module.v1.VerifyModuleRequest.scope
    */
   scope: {
     /**
@@ -2092,18 +2094,18 @@ export type VerifyRequest = Message<"hostd.module.v1.VerifyRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.VerifyRequest.
- * Use `create(VerifyRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.VerifyModuleRequest.
+ * Use `create(VerifyModuleRequestSchema)` to create a new message.
  */
-export const VerifyRequestSchema: GenMessage<VerifyRequest> = /*@__PURE__*/
+export const VerifyModuleRequestSchema: GenMessage<VerifyModuleRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 39);
 
 /**
- * VerifyResponse reports progress and differences.
+ * VerifyModuleResponse reports progress and differences.
  *
- * @generated from message hostd.module.v1.VerifyResponse
+ * @generated from message hostd.module.v1.VerifyModuleResponse
  */
-export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
+export type VerifyModuleResponse = Message<"hostd.module.v1.VerifyModuleResponse"> & {
   /**
    * Entities replayed so far.
    *
@@ -2121,9 +2123,9 @@ export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
   /**
    * Differences found since the previous message, up to a hundred in total.
    *
-   * @generated from field: repeated hostd.module.v1.VerifyResponse.Difference differences = 3;
+   * @generated from field: repeated hostd.module.v1.VerifyModuleResponse.Difference differences = 3;
    */
-  differences: VerifyResponse_Difference[];
+  differences: VerifyModuleResponse_Difference[];
 
   /**
    * Entities skipped so far because their first events were truncated.
@@ -2155,8 +2157,8 @@ export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
   faultyEntities: bigint;
 
   /**
-   * In the last message: whether the result was stored, so that it satisfies the setting
-   * entity.TYPE.require-verify. Needs cluster version 2.
+   * In the last message: whether the result was stored, so that it satisfies the
+   * setting entity.TYPE.require-verify. Needs cluster version 2.
    *
    * @generated from field: bool stored = 342;
    */
@@ -2171,18 +2173,18 @@ export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.VerifyResponse.
- * Use `create(VerifyResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.VerifyModuleResponse.
+ * Use `create(VerifyModuleResponseSchema)` to create a new message.
  */
-export const VerifyResponseSchema: GenMessage<VerifyResponse> = /*@__PURE__*/
+export const VerifyModuleResponseSchema: GenMessage<VerifyModuleResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 40);
 
 /**
  * Difference is an entity that the module fails on or computes a different state for.
  *
- * @generated from message hostd.module.v1.VerifyResponse.Difference
+ * @generated from message hostd.module.v1.VerifyModuleResponse.Difference
  */
-export type VerifyResponse_Difference = Message<"hostd.module.v1.VerifyResponse.Difference"> & {
+export type VerifyModuleResponse_Difference = Message<"hostd.module.v1.VerifyModuleResponse.Difference"> & {
   /**
    * The entity.
    *
@@ -2222,9 +2224,9 @@ export type VerifyResponse_Difference = Message<"hostd.module.v1.VerifyResponse.
    * JSON patch from the serving module's state to the other state, if both are JSON;
    * at most 100 operations and 4 KiB.
    *
-   * @generated from field: repeated hostd.module.v1.VerifyResponse.PatchOperation patch = 390;
+   * @generated from field: repeated hostd.module.v1.VerifyModuleResponse.PatchOperation patch = 390;
    */
-  patch: VerifyResponse_PatchOperation[];
+  patch: VerifyModuleResponse_PatchOperation[];
 
   /**
    * Whether the patch is incomplete.
@@ -2235,18 +2237,18 @@ export type VerifyResponse_Difference = Message<"hostd.module.v1.VerifyResponse.
 };
 
 /**
- * Describes the message hostd.module.v1.VerifyResponse.Difference.
- * Use `create(VerifyResponse_DifferenceSchema)` to create a new message.
+ * Describes the message hostd.module.v1.VerifyModuleResponse.Difference.
+ * Use `create(VerifyModuleResponse_DifferenceSchema)` to create a new message.
  */
-export const VerifyResponse_DifferenceSchema: GenMessage<VerifyResponse_Difference> = /*@__PURE__*/
+export const VerifyModuleResponse_DifferenceSchema: GenMessage<VerifyModuleResponse_Difference> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 40, 0);
 
 /**
  * PatchOperation is a step of a JSON patch (RFC 6902).
  *
- * @generated from message hostd.module.v1.VerifyResponse.PatchOperation
+ * @generated from message hostd.module.v1.VerifyModuleResponse.PatchOperation
  */
-export type VerifyResponse_PatchOperation = Message<"hostd.module.v1.VerifyResponse.PatchOperation"> & {
+export type VerifyModuleResponse_PatchOperation = Message<"hostd.module.v1.VerifyModuleResponse.PatchOperation"> & {
   /**
    * Operation: add, remove or replace.
    *
@@ -2262,8 +2264,8 @@ export type VerifyResponse_PatchOperation = Message<"hostd.module.v1.VerifyRespo
   path: string;
 
   /**
-   * The new value; absent for remove. In the binary encoding, integers beyond 2^53 are
-   * strings of digits.
+   * The new value; absent for remove. In the binary encoding, integers beyond 2^53
+   * are strings of digits.
    *
    * @generated from field: google.protobuf.Value value = 3;
    */
@@ -2271,10 +2273,10 @@ export type VerifyResponse_PatchOperation = Message<"hostd.module.v1.VerifyRespo
 };
 
 /**
- * Describes the message hostd.module.v1.VerifyResponse.PatchOperation.
- * Use `create(VerifyResponse_PatchOperationSchema)` to create a new message.
+ * Describes the message hostd.module.v1.VerifyModuleResponse.PatchOperation.
+ * Use `create(VerifyModuleResponse_PatchOperationSchema)` to create a new message.
  */
-export const VerifyResponse_PatchOperationSchema: GenMessage<VerifyResponse_PatchOperation> = /*@__PURE__*/
+export const VerifyModuleResponse_PatchOperationSchema: GenMessage<VerifyModuleResponse_PatchOperation> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 40, 1);
 
 /**
@@ -2328,15 +2330,15 @@ export type CheckCompatibilityRequest = Message<"hostd.module.v1.CheckCompatibil
   /**
    * Instead of a sample, check every entity whose newest event was written by none of
    * these modules (SHA-256 in hex), and the types of the events that they did not
-   * write. Rollback makes the same check.
+   * write. RollbackModule makes the same check.
    *
    * @generated from field: repeated string exclude_written_by = 350;
    */
   excludeWrittenBy: string[];
 
   /**
-   * At first the modules other than exclude_written_by served only a part of the type: this
-   * many of 10,000 entities, by a hash of type and id,
+   * At first the modules other than exclude_written_by served only a part of the type:
+   * this many of 10,000 entities, by a hash of type and id,
    *
    * @generated from field: uint32 initial_share = 381;
    */
@@ -2372,9 +2374,9 @@ export type CheckCompatibilityRequest = Message<"hostd.module.v1.CheckCompatibil
   minActivationRevision: bigint;
 
   /**
-   * Check only entities whose first events were truncated and of which the module has no
-   * snapshot of its own. For each of them, compare the states that this module and the
-   * active module compute from the remaining snapshot.
+   * Check only entities whose first events were truncated and of which the module has
+   * no snapshot of its own. For each of them, compare the states that this module and
+   * the active module compute from the remaining snapshot.
    *
    * @generated from field: bool truncated_only = 386;
    */
@@ -2389,17 +2391,17 @@ export type CheckCompatibilityRequest = Message<"hostd.module.v1.CheckCompatibil
   includeSnapshots: boolean;
 
   /**
-   * With truncated_only: replay at most at verify-rate, and yield to waiting requests. With
-   * presence_only in addition: only check whether there is such an entity; if there is,
-   * the response has entities = 1.
+   * With truncated_only: replay at most at verify-rate, and yield to waiting requests.
+   * With presence_only in addition: only check whether there is such an entity; if
+   * there is, the response has entities = 1.
    *
    * @generated from field: bool paced = 388;
    */
   paced: boolean;
 
   /**
-   * With truncated_only: accept entities for which the module computes a different state, and
-   * compare them again only if they change.
+   * With truncated_only: accept entities for which the module computes a different
+   * state, and compare them again only if they change.
    *
    * @generated from field: bool accept_differences = 389;
    */
@@ -2442,8 +2444,8 @@ export type CheckCompatibilityResponse = Message<"hostd.module.v1.CheckCompatibi
   entities: bigint;
 
   /**
-   * Shards whose stored events were not all checked, because time ran out or there was no
-   * leader. The next call continues from there.
+   * Shards whose stored events were not all checked, because time ran out or there was
+   * no leader. The next call continues from there.
    *
    * @generated from field: uint32 unchecked_shards = 4;
    */
@@ -2473,8 +2475,8 @@ export type CheckCompatibilityResponse = Message<"hostd.module.v1.CheckCompatibi
   truncatedCompared: boolean;
 
   /**
-   * For how many of them the module computes a different state, or a state that cannot be
-   * compared.
+   * For how many of them the module computes a different state, or a state that cannot
+   * be compared.
    *
    * @generated from field: uint64 differing_entities = 387;
    */
@@ -2488,8 +2490,8 @@ export type CheckCompatibilityResponse = Message<"hostd.module.v1.CheckCompatibi
   differences: CheckCompatibilityResponse_Fault[];
 
   /**
-   * SHA-256 in hex of the modules that made the snapshots from which the compared states
-   * were computed.
+   * SHA-256 in hex of the modules that made the snapshots from which the compared
+   * states were computed.
    *
    * @generated from field: repeated string snapshot_digests = 389;
    */
@@ -2587,91 +2589,91 @@ export const CheckCompatibilityResponse_FaultSchema: GenMessage<CheckCompatibili
  */
 export const ModuleService: GenService<{
   /**
-   * Upload stores a module. Uploading the same bytes again has no effect. Bytes that are
-   * not a valid module for ABI version 1 are rejected with invalid_argument, which names
-   * the first fault.
+   * UploadModule stores a module. Uploading the same bytes again has no effect. Bytes
+   * that are not a valid module for ABI version 1 are rejected with invalid_argument,
+   * which names the first fault.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.Upload
+   * @generated from rpc hostd.module.v1.ModuleService.UploadModule
    */
-  upload: {
+  uploadModule: {
     methodKind: "unary";
-    input: typeof UploadRequestSchema;
-    output: typeof UploadResponseSchema;
+    input: typeof UploadModuleRequestSchema;
+    output: typeof UploadModuleResponseSchema;
   },
   /**
-   * UploadStream is like Upload, but with the bytes in pieces.
+   * UploadModuleStream is like UploadModule, but with the bytes in pieces.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.UploadStream
+   * @generated from rpc hostd.module.v1.ModuleService.UploadModuleStream
    */
-  uploadStream: {
+  uploadModuleStream: {
     methodKind: "client_streaming";
-    input: typeof UploadStreamRequestSchema;
-    output: typeof UploadStreamResponseSchema;
+    input: typeof UploadModuleStreamRequestSchema;
+    output: typeof UploadModuleStreamResponseSchema;
   },
   /**
-   * List lists the stored modules, newest first, page by page.
+   * ListModules lists the stored modules, newest first, page by page.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.List
+   * @generated from rpc hostd.module.v1.ModuleService.ListModules
    */
-  list: {
+  listModules: {
     methodKind: "unary";
-    input: typeof ListRequestSchema;
-    output: typeof ListResponseSchema;
+    input: typeof ListModulesRequestSchema;
+    output: typeof ListModulesResponseSchema;
   },
   /**
-   * Get describes one module, by its digest or by an entity type that it serves.
+   * GetModule describes one module, by its digest or by an entity type that it serves.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.Get
+   * @generated from rpc hostd.module.v1.ModuleService.GetModule
    */
-  get: {
+  getModule: {
     methodKind: "unary";
-    input: typeof GetRequestSchema;
-    output: typeof GetResponseSchema;
+    input: typeof GetModuleRequestSchema;
+    output: typeof GetModuleResponseSchema;
   },
   /**
-   * Download streams a module's bytes, as they were uploaded, in pieces.
+   * DownloadModule streams a module's bytes, as they were uploaded, in pieces.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.Download
+   * @generated from rpc hostd.module.v1.ModuleService.DownloadModule
    */
-  download: {
+  downloadModule: {
     methodKind: "server_streaming";
-    input: typeof DownloadRequestSchema;
-    output: typeof DownloadResponseSchema;
+    input: typeof DownloadModuleRequestSchema;
+    output: typeof DownloadModuleResponseSchema;
   },
   /**
-   * Activate makes a module serve an entity type and returns when every node that is up
-   * serves it. It fails with failed_precondition and one of these reasons:
+   * ActivateModule makes a module serve an entity type and returns when every node that
+   * is up serves it. It fails with failed_precondition and one of these reasons:
    * KIND_CHANGED if the module declares a different kind or encoding and the type has
    * entities; INCOMPATIBLE_EVENTS if the module does not list a stored event type;
-   * VERIFY_FAILED if the module fails on one of a few sampled entities. The last two can
-   * be forced. With the setting entity.TYPE.require-verify, it also fails with
+   * VERIFY_FAILED if the module fails on one of a few sampled entities. The last two
+   * can be forced. With the setting entity.TYPE.require-verify, it also fails with
    * VERIFY_REQUIRED if the module was not verified, and with VERIFY_FAILED if the
    * verification failed.
    *
    * If entities have truncated histories, the call returns before the module is active,
    * and the response has STATE_VERIFYING: see GetRollout.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.Activate
+   * @generated from rpc hostd.module.v1.ModuleService.ActivateModule
    */
-  activate: {
+  activateModule: {
     methodKind: "unary";
-    input: typeof ActivateRequestSchema;
-    output: typeof ActivateResponseSchema;
+    input: typeof ActivateModuleRequestSchema;
+    output: typeof ActivateModuleResponseSchema;
   },
   /**
-   * Rollback activates the previous module of the type, and of other types that the
-   * current module serves and the previous module served before. First the previous
+   * RollbackModule activates the previous module of the type, and of other types that
+   * the current module serves and the previous module served before. First the previous
    * module replays all entities that have events since it last served. If it fails on
    * one, or does not list one of their event types, nothing changes and the call fails
-   * with failed_precondition, reason VERIFY_FAILED, unless the request forces it. Rolling
-   * back the same revision again has no further effect.
+   * with failed_precondition, reason VERIFY_FAILED, unless the request forces it.
+   * Rolling back the same revision again has no further effect.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.Rollback
+   * @generated from rpc hostd.module.v1.ModuleService.RollbackModule
    */
-  rollback: {
+  rollbackModule: {
     methodKind: "unary";
-    input: typeof RollbackRequestSchema;
-    output: typeof RollbackResponseSchema;
+    input: typeof RollbackModuleRequestSchema;
+    output: typeof RollbackModuleResponseSchema;
   },
   /**
    * GetRollout returns the rollout and the shadow of an entity type: the module that
@@ -2687,11 +2689,11 @@ export const ModuleService: GenService<{
     output: typeof GetRolloutResponseSchema;
   },
   /**
-   * ChangeRollout pauses, resumes, promotes or aborts a rollout, and returns when that is
-   * done. An abort returns the entities of the newer module to the older one, with the
-   * same checks as Rollback and while these entities are write-paused. Entities that the
-   * older module fails on stay with the newer module and are named, unless the request
-   * forces them. A change that is already in effect does nothing.
+   * ChangeRollout pauses, resumes, promotes or aborts a rollout, and returns when that
+   * is done. An abort returns the entities of the newer module to the older one, with
+   * the same checks as RollbackModule and while these entities are write-paused.
+   * Entities that the older module fails on stay with the newer module and are named,
+   * unless the request forces them. A change that is already in effect does nothing.
    *
    * @generated from rpc hostd.module.v1.ModuleService.ChangeRollout
    */
@@ -2701,15 +2703,15 @@ export const ModuleService: GenService<{
     output: typeof ChangeRolloutResponseSchema;
   },
   /**
-   * GetHistory lists the modules that have served a type: the last changes of its
-   * activation, and who made them.
+   * GetActivationHistory lists the modules that have served a type: the last changes of
+   * its activation, and who made them.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.GetHistory
+   * @generated from rpc hostd.module.v1.ModuleService.GetActivationHistory
    */
-  getHistory: {
+  getActivationHistory: {
     methodKind: "unary";
-    input: typeof GetHistoryRequestSchema;
-    output: typeof GetHistoryResponseSchema;
+    input: typeof GetActivationHistoryRequestSchema;
+    output: typeof GetActivationHistoryResponseSchema;
   },
   /**
    * SetOwner sets the owner of an entity type, the subject that may change its module
@@ -2724,16 +2726,16 @@ export const ModuleService: GenService<{
     output: typeof SetOwnerResponseSchema;
   },
   /**
-   * Remove removes an unused module. Nodes delete its bytes within the next hours. It
-   * fails with failed_precondition if the module serves a type or a rollback can return
-   * to it. The caller must be allowed to deploy every type of the module.
+   * DeleteModule removes an unused module. Nodes delete its bytes within the next
+   * hours. It fails with failed_precondition if the module serves a type or a rollback
+   * can return to it. The caller must be allowed to deploy every type of the module.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.Remove
+   * @generated from rpc hostd.module.v1.ModuleService.DeleteModule
    */
-  remove: {
+  deleteModule: {
     methodKind: "unary";
-    input: typeof RemoveRequestSchema;
-    output: typeof RemoveResponseSchema;
+    input: typeof DeleteModuleRequestSchema;
+    output: typeof DeleteModuleResponseSchema;
   },
   /**
    * GetQuotas returns the quotas of modules and their usage.
@@ -2746,22 +2748,22 @@ export const ModuleService: GenService<{
     output: typeof GetQuotasResponseSchema;
   },
   /**
-   * Verify replays stored histories of a type with a module, on the nodes that lead the
-   * shards. It reports entities that the module cannot replay, or for which it computes
-   * a different state than the serving module, up to a hundred. The result for all
-   * shards is stored.
+   * VerifyModule replays stored histories of a type with a module, on the nodes that
+   * lead the shards. It reports entities that the module cannot replay, or for which it
+   * computes a different state than the serving module, up to a hundred. The result for
+   * all shards is stored.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.Verify
+   * @generated from rpc hostd.module.v1.ModuleService.VerifyModule
    */
-  verify: {
+  verifyModule: {
     methodKind: "server_streaming";
-    input: typeof VerifyRequestSchema;
-    output: typeof VerifyResponseSchema;
+    input: typeof VerifyModuleRequestSchema;
+    output: typeof VerifyModuleResponseSchema;
   },
   /**
    * CheckCompatibility checks a module against the stored data of a type: which stored
    * event types its manifest does not list, and on which of a few sampled entities it
-   * fails when it replays them. Activate makes the same check.
+   * fails when it replays them. ActivateModule makes the same check.
    *
    * @generated from rpc hostd.module.v1.ModuleService.CheckCompatibility
    */

@@ -179,14 +179,14 @@ export type StartWorkflowRequest = Message<"hostd.workflow.v1.StartWorkflowReque
   } | { case: undefined; value?: undefined };
 
   /**
-   * Idempotency key, as in hostd.entity.v1.SendRequest.
+   * Idempotency key, as in hostd.entity.v1.SendCommandRequest.
    *
    * @generated from field: string command_id = 5;
    */
   commandId: string;
 
   /**
-   * For a retry, the time since the first attempt, as in SendRequest.
+   * For a retry, the time since the first attempt, as in SendCommandRequest.
    *
    * @generated from field: uint64 first_attempt_age_ms = 6;
    */
@@ -337,14 +337,14 @@ export type SignalWorkflowRequest = Message<"hostd.workflow.v1.SignalWorkflowReq
   } | { case: undefined; value?: undefined };
 
   /**
-   * Idempotency key, as in hostd.entity.v1.SendRequest.
+   * Idempotency key, as in hostd.entity.v1.SendCommandRequest.
    *
    * @generated from field: string command_id = 6;
    */
   commandId: string;
 
   /**
-   * For a retry, the time since the first attempt, as in SendRequest.
+   * For a retry, the time since the first attempt, as in SendCommandRequest.
    *
    * @generated from field: uint64 first_attempt_age_ms = 7;
    */
@@ -394,14 +394,14 @@ export type CancelWorkflowRequest = Message<"hostd.workflow.v1.CancelWorkflowReq
   entityId: string;
 
   /**
-   * Idempotency key, as in hostd.entity.v1.SendRequest.
+   * Idempotency key, as in hostd.entity.v1.SendCommandRequest.
    *
    * @generated from field: string command_id = 3;
    */
   commandId: string;
 
   /**
-   * For a retry, the time since the first attempt, as in SendRequest.
+   * For a retry, the time since the first attempt, as in SendCommandRequest.
    *
    * @generated from field: uint64 first_attempt_age_ms = 4;
    */
@@ -451,14 +451,14 @@ export type TerminateWorkflowRequest = Message<"hostd.workflow.v1.TerminateWorkf
   entityId: string;
 
   /**
-   * Idempotency key, as in hostd.entity.v1.SendRequest.
+   * Idempotency key, as in hostd.entity.v1.SendCommandRequest.
    *
    * @generated from field: string command_id = 3;
    */
   commandId: string;
 
   /**
-   * For a retry, the time since the first attempt, as in SendRequest.
+   * For a retry, the time since the first attempt, as in SendCommandRequest.
    *
    * @generated from field: uint64 first_attempt_age_ms = 4;
    */
