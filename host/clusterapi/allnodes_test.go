@@ -62,7 +62,7 @@ func TestNodesThatLeaveAreReported(t *testing.T) {
 					t.Fatalf("%s, want %q", *m, want)
 				}
 			case <-ctx.Done():
-				t.Fatalf("nothing is told of %q", want)
+				t.Fatalf("no message about node %q", want)
 			}
 		}
 	}

@@ -160,7 +160,7 @@ func (w *told) until(what string, is func() bool) {
 	w.t.Helper()
 	for !is() {
 		if !w.next() {
-			w.t.Fatalf("%s: not told: %v, %v: %v", what, slices.Sorted(maps.Keys(w.lines)), w.missing, w.stream.Err())
+			w.t.Fatalf("%s: the stream ended early: %v, %v: %v", what, slices.Sorted(maps.Keys(w.lines)), w.missing, w.stream.Err())
 		}
 	}
 }

@@ -100,13 +100,13 @@ func TestDeliveriesOverBudgetWait(t *testing.T) {
 	}
 	first, back := step(0)
 	if first < 1 || first > each {
-		t.Errorf("%d were carried out at once, want those of a second", first)
+		t.Errorf("%d deliveries were executed at once, want those of one second", first)
 	}
 	if back == 0 {
 		t.Error("what was admitted before the budget was spent is decided all the same")
 	}
 	if later, _ := step(time.Second); later > 2*each {
-		t.Errorf("%d were carried out a second later", later)
+		t.Errorf("%d deliveries were executed a second later", later)
 	}
 	w.core.stepDown(w.core.shard(worldShard))
 	if in := w.core.intake; in.AdmittedCount() != 0 || in.Waiting() != 0 || w.core.owed != 0 {

@@ -78,7 +78,7 @@ func TestWritePausedEntitiesWait(t *testing.T) {
 		t.Errorf("the log has revision %d of %d: %v", w.revision, w.newest, res.Err)
 	}
 	if a.got != nil || len(w.log) != 1 {
-		t.Fatalf("a muted entity was answered %+v, and left %d records", a.got, len(w.log))
+		t.Fatalf("a command of a write-paused entity was answered %+v, and there are %d records", a.got, len(w.log))
 	}
 	w.follow(unmute)
 	w.work()
@@ -93,7 +93,7 @@ func TestWritePausedEntitiesWait(t *testing.T) {
 // and that its request is decided again.
 func TestOutdatedGuestCallsHaveNoEffect(t *testing.T) {
 	for name, change := range map[string]func(*Type){
-		"muted":          mute,
+		"paused":         mute,
 		"another module": func(t *Type) { t.Made, t.Digest = t.Revision, journal.Digest{99} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,14 +103,14 @@ func TestOutdatedGuestCallsHaveNoEffect(t *testing.T) {
 			w.long = true
 			a := w.waiting("c2")
 			if len(w.away) != 1 {
-				t.Fatalf("%d visits run long", len(w.away))
+				t.Fatalf("%d guest calls run long", len(w.away))
 			}
 			w.long = false
 			w.follow(change)
 			w.comeBack()
 			w.work()
 			if w.typ.WritesPaused && len(w.log) != 1 {
-				t.Fatalf("a muted entity has left %d records", len(w.log))
+				t.Fatalf("there are %d records of a write-paused entity", len(w.log))
 			}
 			w.follow(unmute)
 			w.work()

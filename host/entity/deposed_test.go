@@ -32,7 +32,7 @@ func TestDeposedLeaderAnswersNothing(t *testing.T) {
 			w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5}) // of another node
 			var moved *sharding.NotLeaderError
 			if got.got == nil || !errors.As(got.got.Err, &moved) {
-				t.Fatalf("answered %+v, want that another node leads", got.got)
+				t.Fatalf("answered %+v, want a NotLeaderError", got.got)
 			}
 		})
 	}

@@ -54,7 +54,7 @@ func TestFairQueueServesCallersEqually(t *testing.T) {
 		q.Push(who[2], "quiet", item{who[2].Name, "quiet", i})
 	}
 	if !q.Others(who[0], "flood") {
-		t.Error("it is not told that several wait")
+		t.Error("Others does not report that items of several callers wait")
 	}
 	served := map[string]int{}
 	for range 30 {

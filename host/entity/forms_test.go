@@ -47,7 +47,7 @@ func TestInvalidPayloadIsRejectedWithoutGuestCall(t *testing.T) {
 		}
 	}
 	if res := w.ask(request.Command, "add", "before"); res.Err != nil || !res.Duplicate {
-		t.Errorf("a retry of what was carried out: %+v", res)
+		t.Errorf("a retry of an executed command: %+v", res)
 	}
 
 	from, to := sharding.EntityID{Type: "any", ID: "a"}, sharding.EntityID{Type: "tally", ID: "y"}

@@ -36,7 +36,7 @@ func TestHibernationPreservesEntities(t *testing.T) {
 		t.Fatalf("%d entities, %d dormant, %d known", s.entities.Len(), s.hibernated.Len(), c.residents.known)
 	}
 	if c.residents.find(s, sharding.EntityID{Type: "counte", ID: was.id.ID}, was.key) != nil {
-		t.Error("it is found under the name of another type")
+		t.Error("it is found under a different type")
 	}
 	got := c.residents.find(s, was.id, was.key)
 	if got == nil {

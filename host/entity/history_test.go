@@ -144,11 +144,11 @@ func TestForeignSnapshotProvidesOnlyPosition(t *testing.T) {
 		h.writes(1, "second")
 		given, _, err := h.loads(t, of(2, 2, 1))
 		if err != nil || string(given.Snapshot) != "second" || given.StateVersion != 1 || given.Sequence != 2 {
-			t.Errorf("of another module: %v, it is given %q of version %d at %d", err, given.Snapshot, given.StateVersion, given.Sequence)
+			t.Errorf("snapshot of a different module: %v, the guest gets %q of version %d at %d", err, given.Snapshot, given.StateVersion, given.Sequence)
 		}
 		given, _, err = h.loads(t, of(1, 1))
 		if err != nil || string(given.Snapshot) != "made" || given.StateVersion != 0 {
-			t.Errorf("of its own: %v, it is given %q of version %d", err, given.Snapshot, given.StateVersion)
+			t.Errorf("snapshot of the same module: %v, the guest gets %q of version %d", err, given.Snapshot, given.StateVersion)
 		}
 	}
 }

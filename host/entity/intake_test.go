@@ -97,7 +97,7 @@ func TestDeliveriesOverRateWait(t *testing.T) {
 		return done
 	}
 	if n := step(0); n != 10 {
-		t.Errorf("%d of 30 were carried out at once, want those of a second", n)
+		t.Errorf("%d of 30 deliveries were executed at once, want those of one second", n)
 	}
 	if n := step(time.Second); n != 20 {
 		t.Errorf("%d were a second later", n)

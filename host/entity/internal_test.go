@@ -25,7 +25,7 @@ func TestInternalCommandOfClientIsRejected(t *testing.T) {
 		}
 	}
 	refused("an entity that is not in memory", "note", "a")
-	refused("a retry of what was carried out", "add", "before")
+	refused("a retry of an executed command", "add", "before")
 	if w.open != guests {
 		t.Errorf("%d guests were made", w.open-guests)
 	}
@@ -54,6 +54,6 @@ func TestInternalCommandOfClientIsRejected(t *testing.T) {
 		t.Errorf("a delivery: %+v", got[0].got)
 	}
 	if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "2" {
-		t.Errorf("the timer's command was not carried out: %+v", res)
+		t.Errorf("the timer's command was not executed: %+v", res)
 	}
 }

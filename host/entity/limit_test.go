@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-func TestRate(t *testing.T) {
+func TestRateLimitsCommandsPerSecond(t *testing.T) {
 	if NewRate(0) != nil || NewRate(mostRate) != nil || (*Rate)(nil).Take(5) != 0 {
-		t.Error("no rate bounds something")
+		t.Error("a rate of 0 limits commands")
 	}
 	second := int64(time.Second)
 	for _, perSecond := range []int64{1, 3, 1000} {
@@ -60,11 +60,11 @@ func TestRateIsSharedByExecutors(t *testing.T) {
 	}
 }
 
-func TestBudget(t *testing.T) {
+func TestBudgetDelaysSpendersInDebt(t *testing.T) {
 	none := NewBudget(0)
 	none.Spend(5, 1<<40)
 	if none != nil || none.Wait(5) != 0 {
-		t.Error("no budget bounds something")
+		t.Error("a budget of 0 limits commands")
 	}
 	second := int64(time.Second)
 	b, now := NewBudget(1000), int64(1_000_000)*second

@@ -61,7 +61,7 @@ func TestLongGuestCallDoesNotSetLogClockBack(t *testing.T) {
 	w.core.runTurns()
 	w.long = false
 	if len(w.away) != 1 {
-		t.Fatal("the visit did not run long")
+		t.Fatal("the guest call did not run long")
 	}
 	w.now = w.now.Add(time.Second)
 	w.tell("fast")

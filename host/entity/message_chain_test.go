@@ -88,10 +88,10 @@ func TestDeliveryIsNotRecordedBeforeItsSend(t *testing.T) {
 			want = now + int64(tt.offset)
 		}
 		if at := w.log[len(w.log)-1].RecordedAt; at != want {
-			t.Errorf("a send from %v ahead is carried out %v ahead", tt.offset, time.Duration(at-now))
+			t.Errorf("a message from %v ahead is recorded %v ahead", tt.offset, time.Duration(at-now))
 		}
 		if n := w.core.stats.AheadOfUs - ignored; (n == 1) != (tt.offset > aheadMost) {
-			t.Errorf("a send from %v ahead: %d are counted", tt.offset, n)
+			t.Errorf("a message from %v ahead: %d are counted", tt.offset, n)
 		}
 	}
 	if res := w.ask(request.Command, "add", "after"); res.Err != nil || w.log[len(w.log)-1].RecordedAt < now+int64(aheadMost) {

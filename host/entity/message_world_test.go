@@ -356,7 +356,7 @@ func (m *delivery) Complete(r *request.Request) {
 		p.arrived = append(p.arrived, request.Arrived{ID: m.s.ID, Source: m.s.Source})
 	case errors.As(err, &gap):
 		if p.gaps++; gap.Wanted > m.s.Number || gap.Wanted == m.s.Number {
-			m.w.problem("send %d is not carried out for want of %d", m.s.Number, gap.Wanted)
+			m.w.problem("message %d is not executed because message %d is missing", m.s.Number, gap.Wanted)
 		}
 	case errors.As(err, &fault):
 		p.faults[m.s.ID]++

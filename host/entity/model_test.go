@@ -102,14 +102,14 @@ func TestExecutorMatchesSequentialModel(t *testing.T) {
 	if n >= 60 && (ticks.fired == 0 || ticks.skipped == 0 || ticks.made == 0) {
 		t.Error("the runs show too little of schedules")
 	}
-	t.Logf("%d sends delivered, %d again, %d before their turn, %d refused, %d answers, %d tokens returned, %d without room, %d dead letters carried out",
+	t.Logf("%d sends delivered, %d again, %d too early, %d rejected, %d answers, %d tokens returned, %d without room, %d dead letters executed",
 		carried.delivered, carried.duplicates, carried.gaps, met.Refused, carried.answers, carried.tokens, carried.full, carried.dead)
 	if n >= 60 && (carried.tokens == 0 || carried.duplicates == 0 || carried.gaps == 0 || carried.answers == 0 || carried.refusals == 0 || carried.full == 0 || carried.dead == 0) {
 		t.Error("the runs show too little of sends")
 	}
-	t.Logf("%d records of leaders that this node had not heard of", foreign)
+	t.Logf("%d records of leaders unknown to this node", foreign)
 	if n >= 60 && foreign == 0 {
-		t.Error("the runs show nothing of other leaders")
+		t.Error("the runs have no records of other leaders")
 	}
 	if n >= 60 && (fired == 0 || deleted == 0) {
 		t.Error("the runs show nothing of timers or deletions")

@@ -34,7 +34,7 @@ func TestGuestGetsPrincipal(t *testing.T) {
 				q.Name, q.ID = "add", journal.CommandID(fmt.Sprint("c-", i))
 			}
 			if res := w.submit(q); res.Err != nil || !slices.Equal(w.who, c.want) {
-				t.Errorf("%v of %+v: %v, the guest was told %q", kind, c.of, res.Err, w.who)
+				t.Errorf("%v of %+v: %v, the guest got %q", kind, c.of, res.Err, w.who)
 			}
 		}
 	}
@@ -75,7 +75,7 @@ func TestRecordStoresPrincipal(t *testing.T) {
 		if link := links.After(&rec); i == 0 {
 			chain = link
 		} else if link != chain {
-			t.Errorf("case %d: the chain is another one", i)
+			t.Errorf("case %d: the hash of the chain differs", i)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestRecordBuilderEncodesItsInput(t *testing.T) {
 			}
 			var chain journal.Chain
 			if link != chain.After(&got) {
-				t.Error("the link is another one")
+				t.Error("the hash of the chain differs")
 			}
 			if tombstone := got.Flags&journal.FlagTombstone != 0; tombstone != tt.flags || len(got.Events) != len(tt.want) {
 				t.Fatalf("%d events, tombstone %v", len(got.Events), tombstone)
@@ -65,7 +65,7 @@ func TestRecordBuilderEncodesItsInput(t *testing.T) {
 func TestRecordFitsLeavesRoomForHeader(t *testing.T) {
 	out := abi.Output{State: make([]byte, maxEntryBytes-room)}
 	if !recordFits(0, &out) || recordFits(1, &out) {
-		t.Error("an entry is full at another size")
+		t.Error("an entry is full at a different size")
 	}
 }
 

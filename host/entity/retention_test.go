@@ -76,7 +76,7 @@ func TestLoadRestartsAfterCompaction(t *testing.T) {
 			t.Errorf("partial %v: %+v", partial, res)
 		}
 		if w.meanwhile != nil {
-			t.Error("nothing was cut meanwhile")
+			t.Error("nothing was compacted meanwhile")
 		}
 		w.handOver()
 		w.snaps["x"] = []journal.Snapshot{older}
@@ -97,10 +97,10 @@ func TestWindowBeginsAtCompaction(t *testing.T) {
 		t.Fatalf("the state: %+v", res)
 	}
 	if res := w.ask(request.Command, "add", "c7"); !res.Duplicate || res.Sequence != 8 {
-		t.Errorf("a command behind the cut: %+v", res)
+		t.Errorf("a command in the window of the snapshot: %+v", res)
 	}
 	if res := w.ask(request.Command, "add", "new"); res.Err != nil || res.Duplicate || res.Sequence != 11 {
-		t.Errorf("another: %+v", res)
+		t.Errorf("a new command: %+v", res)
 	}
 }
 
@@ -128,10 +128,10 @@ func TestRowOnlyEntityCanBeDeleted(t *testing.T) {
 	var deleted asked
 	w.core.submit(w.now, []*request.Request{r(request.Command, "add", "early", &before), r(request.Delete, "", "d", &deleted), r(request.Command, "add", "late", &behind)})
 	if res := w.ask(request.Delete, "", "e"); res.Err != nil || res.Sequence != 13 {
-		t.Errorf("what comes after it: %+v", res)
+		t.Errorf("a second deletion: %+v", res)
 	}
 	if !errors.Is(before.got.Err, request.ErrCompacted) || deleted.got.Err != nil || deleted.got.Sequence != 11 || behind.got.Err != nil || behind.got.Sequence != 12 {
-		t.Fatalf("before %+v, the deletion %+v, behind %+v", before.got, deleted.got, behind.got)
+		t.Fatalf("before %+v, the deletion %+v, after %+v", before.got, deleted.got, behind.got)
 	}
 	if res := w.ask(request.Delete, "", "d"); !res.Duplicate || res.Sequence != 11 {
 		t.Errorf("the same deletion again: %+v", res)
@@ -207,7 +207,7 @@ func TestForeignSnapshotIsLoadedOnlyIfVerified(t *testing.T) {
 	w.snaps["x"] = []journal.Snapshot{{Sequence: 10, Hash: h.hash, Module: other, Window: 8, Keep: 1, State: []byte("10")}}
 	for range 2 {
 		if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCompacted) {
-			t.Fatalf("from the snapshot of another module: %+v", res)
+			t.Fatalf("from the snapshot of a different module: %+v", res)
 		}
 		if res := w.ask(request.Command, "add", "n"); !errors.Is(res.Err, request.ErrCompacted) {
 			t.Fatalf("a command: %+v", res)

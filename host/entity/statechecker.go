@@ -34,12 +34,12 @@ const (
 
 var (
 	// errBehind means that the records of a state are not applied yet.
-	errBehind = errors.New("the records behind the state are not applied yet")
+	errBehind = errors.New("the records of the state are not applied yet")
 	// errNoBase means that the snapshot with which the stay in memory began is
 	// gone.
-	errNoBase = errors.New("the snapshot before the state no longer exists")
+	errNoBase = errors.New("the snapshot from which the state was loaded no longer exists")
 	// errOtherHistory means that records of the state were lost.
-	errOtherHistory = errors.New("the history behind the state has changed")
+	errOtherHistory = errors.New("the history of the state has changed")
 )
 
 // StateCheckOptions configure a StateChecker. Zero numbers mean the default.

@@ -72,7 +72,7 @@ func TestBusyStateCheckDropsStates(t *testing.T) {
 		t.Error(err)
 	}
 	if n := s.Stats()["slow"]; n != (StateCheckCounts{}) {
-		t.Errorf("what was cut short counts: %+v", n)
+		t.Errorf("an interrupted check is counted: %+v", n)
 	}
 }
 

@@ -69,11 +69,11 @@ func TestNewActivationReleasesQuarantinedEntity(t *testing.T) {
 	}
 	w.serve(w.newest + 2)
 	if status() == "quarantined" || listed() != 0 {
-		t.Errorf("under another module it is %s, %d are listed", status(), listed())
+		t.Errorf("under a different module it is %s, %d are listed", status(), listed())
 	}
 	trap(2, "u")
 	if status() == "quarantined" {
-		t.Error("it is quarantined for what it did under another module")
+		t.Error("it is quarantined for faults under a different module")
 	}
 	trap(1, "v")
 	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "quarantined" || res.Info.Faults != 3 || !res.Info.QuarantinedUntil.Equal(w.core.now.Add(time.Hour)) || listed() != 1 {

@@ -45,7 +45,7 @@ func TestRecordStoresSampledTrace(t *testing.T) {
 		if link := links.After(&rec); i == 0 {
 			chain, reply = link, string(res.Payload)
 		} else if link != chain || string(res.Payload) != reply {
-			t.Errorf("case %d: the chain or the reply %q is another one", i, res.Payload)
+			t.Errorf("case %d: the chain or the reply %q differs", i, res.Payload)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func TestSingletonIsAlwaysResident(t *testing.T) {
 		}
 		for _, kind := range []request.Kind{request.Command, request.Query} {
 			if res := w.askOf("other", kind, "add", "b"); !errors.Is(res.Err, sharding.ErrInvalidName) || !strings.Contains(res.Err.Error(), `"singleton"`) {
-				t.Errorf("another id: %+v", res)
+				t.Errorf("a command with a different id: %+v", res)
 			}
 		}
 		w.askOf("other", request.Passivate, "", "")

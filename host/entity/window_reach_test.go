@@ -81,7 +81,7 @@ func TestRetriesTakeEffectAtMostOnce(t *testing.T) {
 		sum.known += w.retries.known
 		sum.forgotten += w.retries.forgotten
 	}
-	t.Logf("of commands sent again %d were carried out, %d known, %d forgotten", sum.carriedOut, sum.known, sum.forgotten)
+	t.Logf("of the retries %d were executed, %d known, %d forgotten", sum.carriedOut, sum.known, sum.forgotten)
 	if n >= 60 && (sum.carriedOut == 0 || sum.known == 0 || sum.forgotten == 0) {
 		t.Error("the runs show too little of retries")
 	}
@@ -137,7 +137,7 @@ func TestForgottenRetryIsRejected(t *testing.T) {
 			tt.then(w)
 			since := w.passed - sent
 			if res := w.retry("lost", 9*time.Second+since); !errors.Is(res.Err, request.ErrForgotten) {
-				t.Errorf("a command of which nobody knows: %+v", res)
+				t.Errorf("a command that may have been forgotten: %+v", res)
 			}
 			if res := w.retry("c3", 9*time.Second+since); !errors.Is(res.Err, request.ErrForgotten) {
 				t.Errorf("a forgotten command: %+v", res)
@@ -199,7 +199,7 @@ func TestRetryAfterSnapshotWithoutCommands(t *testing.T) {
 	}
 	w.leaveAndLoad()
 	if res := w.retry("young", time.Minute); !res.Duplicate {
-		t.Errorf("a retry of what was carried out: %+v", res)
+		t.Errorf("a retry of an executed command: %+v", res)
 	}
 	if res := w.retry("old", 10*time.Minute); !errors.Is(res.Err, request.ErrForgotten) {
 		t.Errorf("a retry of ten minutes ago: %+v", res)

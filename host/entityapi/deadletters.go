@@ -46,7 +46,7 @@ func deadLetterID(shard sharding.ShardID, id journal.ItemID) string {
 
 func parseDeadLetterID(s string) (shard sharding.ShardID, id journal.ItemID, err error) {
 	if n, err := fmt.Sscanf(s, "%d-%d-%d-%d", &shard, &id.Index, &id.Ordinal, &id.Item); err != nil || n != 4 || deadLetterID(shard, id) != s {
-		return 0, id, status.Argument("the id is not a dead letter's")
+		return 0, id, status.Argument("the id is not that of a dead letter")
 	}
 	return shard, id, nil
 }

@@ -107,6 +107,6 @@ func TestForeignCacheFilesAreRemoved(t *testing.T) {
 	}
 	c, err := openCompileCache(dir, mine)
 	if err != nil || c.HasPassed(wasm) {
-		t.Errorf("what passed with another key has passed, %v", err)
+		t.Errorf("a record sealed with a different key counts, %v", err)
 	}
 }

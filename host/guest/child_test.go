@@ -98,10 +98,10 @@ func TestChildRejectsModules(t *testing.T) {
 	crashing := childOptions(t, "crash")
 	crashing.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	if got := refusal(crashing, valid); !strings.Contains(got, "crashed") || strings.Contains(got, "on purpose") {
-		t.Errorf("a crash is told as %q", got)
+		t.Errorf("a crash is reported as %q", got)
 	}
 	if !strings.Contains(log.String(), "on purpose") {
-		t.Errorf("the log does not tell of the crash: %q", log.String())
+		t.Errorf("the log does not mention the crash: %q", log.String())
 	}
 	if got := refusal(childOptions(t, "flood"), valid); len(got) > 1000 {
 		t.Errorf("the child's text is not bounded: %d bytes", len(got))
@@ -111,7 +111,7 @@ func TestChildRejectsModules(t *testing.T) {
 	_, err := newEngine(t, hanging).Compile(t.Context(), [32]byte{}, valid)
 	var refused *AdmissionError
 	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refused) {
-		t.Errorf("no answer in time is told as %v", err)
+		t.Errorf("a timeout is reported as %v", err)
 	}
 }
 

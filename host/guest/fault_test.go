@@ -82,7 +82,7 @@ func TestFaults(t *testing.T) {
 				}
 				for _, leak := range []string{".go", "goroutine", "wazero", "/", "\n"} {
 					if strings.Contains(fault.Error()+strings.Join(fault.Trace, " "), leak) {
-						t.Errorf("the text %q, %q tells of the host: %q", fault, fault.Trace, leak)
+						t.Errorf("the text %q, %q reveals about the host: %q", fault, fault.Trace, leak)
 					}
 				}
 				if over := errors.Is(err, abi.ErrOverLimit); over != (test.kind == FaultOutput) {
@@ -113,7 +113,7 @@ func TestLoadRejectionLeavesInstanceAlive(t *testing.T) {
 	}
 }
 
-func TestCondemn(t *testing.T) {
+func TestCondemnedInstanceIsDead(t *testing.T) {
 	g := start(t, Options{}, &testGuest{})
 	fault := g.Condemn(abi.ExportHandle, abi.ErrMalformed)
 	if fault.Kind != FaultFrames || fault.Error() != "hostd_handle: bad frames: malformed frame" {

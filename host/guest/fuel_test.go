@@ -45,7 +45,7 @@ func TestFuelMatchesCostOfCall(t *testing.T) {
 		}
 		if other := start(t, opts, spin()); other != nil {
 			if _, err := other.Handle(0, make([]byte, 4000), Env{Now: 5, Seed: 7}); err != nil || other.Fuel() != first {
-				t.Errorf("on another instance it spent %d, %v, want %d", other.Fuel(), err, first)
+				t.Errorf("on a different instance it spent %d, %v, want %d", other.Fuel(), err, first)
 			}
 		}
 		// 1,000,000 iterations take many slices.
@@ -57,9 +57,9 @@ func TestFuelMatchesCostOfCall(t *testing.T) {
 	})
 }
 
-// TestBudget checks that a command succeeds with the exact fuel it needs and
+// TestCommandEndsAtItsFuelBudget checks that a command succeeds with the exact fuel it needs and
 // fails with one unit less.
-func TestBudget(t *testing.T) {
+func TestCommandEndsAtItsFuelBudget(t *testing.T) {
 	frames := make([]byte, 200_000)
 	g := start(t, Options{}, spin())
 	if _, err := g.Handle(0, frames, Env{}); err != nil {
@@ -138,7 +138,7 @@ func TestCollectorRunsDuringEndlessLoops(t *testing.T) {
 	}
 }
 
-func TestDeadline(t *testing.T) {
+func TestCallEndsAtItsDeadline(t *testing.T) {
 	g := start(t, Options{}, endless())
 	g.SetBudgets(Budgets{Command: unlimited, Event: 1 << 20})
 	if _, err := g.Handle(0, nil, Env{Deadline: time.Now().Add(5 * time.Millisecond)}); err != ErrDeadline {
@@ -240,10 +240,10 @@ func TestLongCallsInvokeLong(t *testing.T) {
 	for turns, want := range map[int]int{10: 0, 1_000_000: 1} {
 		told := preemptions(0)
 		if _, err := g.Handle(0, make([]byte, turns), Env{Long: &told}); err != nil || int(told) != want {
-			t.Errorf("a call of %d units told %d times that it is long, want %d; %v", g.Fuel(), told, want, err)
+			t.Errorf("a call of %d units was preempted %d times, want %d; %v", g.Fuel(), told, want, err)
 		}
 		if err := g.Apply(0, make([]byte, 200_000)); err != nil || int(told) != want {
-			t.Errorf("after an apply of %d units it was told %d times, want %d; %v", g.Fuel(), told, want, err)
+			t.Errorf("an apply of %d units was preempted %d times, want %d; %v", g.Fuel(), told, want, err)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestFunctionReferencesAreReused(t *testing.T) {
 func declarative8(t *testing.T, guest *testGuest) []byte {
 	t.Helper()
 	if guest.contractIndex(abi.ExportDrop) != 8 {
-		t.Fatal("function 8 is another")
+		t.Fatal("function 8 is not hostd_drop")
 	}
 	return []byte{3, 0, 1, 8}
 }

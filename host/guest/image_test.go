@@ -102,7 +102,7 @@ func TestImageMatchesInitializedInstance(t *testing.T) {
 				t.Errorf("its start spent %d, want %d", g.Fuel(), plain.Fuel())
 			}
 			if stateOf(t, g) != stateOf(t, plain) {
-				t.Error("it begins with another state")
+				t.Error("it begins with a different state")
 			}
 		}
 		for _, g := range []*Instance{plain, first} {
@@ -111,7 +111,7 @@ func TestImageMatchesInitializedInstance(t *testing.T) {
 			}
 		}
 		if stateOf(t, first) != stateOf(t, plain) || first.Fuel() != plain.Fuel() {
-			t.Errorf("after a command it has another state, for %d units, want %d", first.Fuel(), plain.Fuel())
+			t.Errorf("after a command it has a different state, for %d units, want %d", first.Fuel(), plain.Fuel())
 		}
 		if e.Usage().MemoryBytes != 3*int64(plain.memory.length) {
 			t.Errorf("three instances of %d bytes are counted as %d", plain.memory.length, e.Usage().MemoryBytes)
@@ -137,14 +137,14 @@ func TestInstancesFromImageShareNothing(t *testing.T) {
 	}
 	for name, g := range map[string]*Instance{"before": before, "after": instantiate(t, m)} {
 		if stateOf(t, g) != want {
-			t.Errorf("an instance made %s sees what another has written", name)
+			t.Errorf("an instance made %s sees writes of another instance", name)
 		}
 	}
 	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if stateOf(t, before) != want {
-		t.Error("closing one has changed another")
+		t.Error("closing an instance has changed another one")
 	}
 }
 
@@ -216,7 +216,7 @@ func TestImageIsSkippedIfObservable(t *testing.T) {
 		t.Error("the image has other random numbers than _initialize draws")
 	}
 	if other := drawn(m.InstantiateWith(t.Context(), InstanceOptions{pureClock: 1, pureSeed: 2})); bytes.Equal(other, usual) {
-		t.Error("an instance with another seed has the image's random numbers")
+		t.Error("an instance with a different seed has the image's random numbers")
 	}
 	g, err := m.InstantiateWith(t.Context(), InstanceOptions{MemoryBytes: 40 * pageBytes})
 	if err == nil {

@@ -40,7 +40,7 @@ func TestFaultContainsGuestOutput(t *testing.T) {
 			t.Fatalf("%v: %q", err, fault.LastWords())
 		}
 		if strings.Contains(err.Error(), want) != tell {
-			t.Errorf("told: %v; %v", tell, err)
+			t.Errorf("TellFaults %v: %v", tell, err)
 		}
 	}
 	silent := start(t, Options{TellFaults: true}, &testGuest{bodies: map[string][]byte{abi.ExportHandle: op(opUnreachable)}})
@@ -59,7 +59,7 @@ func TestFaultContainsLoggedErrors(t *testing.T) {
 		_, err := start(t, Options{}, g).Handle(0, nil, Env{})
 		var fault *Fault
 		if !errors.As(err, &fault) || fault.LastWords() != want {
-			t.Errorf("of level %d it tells %q: %v", level, fault.LastWords(), err)
+			t.Errorf("at level %d the fault has %q: %v", level, fault.LastWords(), err)
 		}
 	}
 }

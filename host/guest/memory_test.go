@@ -50,9 +50,9 @@ func TestInstanceMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestUsage checks the usage of instances, with tables that grow and that do
+// TestUsageCountsMemoryAndTables checks the usage of instances, with tables that grow and that do
 // not.
-func TestUsage(t *testing.T) {
+func TestUsageCountsMemoryAndTables(t *testing.T) {
 	growsTable := cat(op(opRefNull, []byte{typeFuncref}), i32c(1), []byte{opMisc, miscTableGrow, 0}, op(opI64Extend))
 	fixed, growable := growing(tableOf(memoryBounds(100, 1000))), growing(tableOf(memoryBounds(100, 1000)))
 	growable.bodies[abi.ExportQuery] = growsTable
@@ -73,9 +73,9 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestNodeMemory checks that instances and their growth are charged to one
+// TestInstancesShareNodeMemoryBudget checks that instances and their growth are charged to one
 // budget, and that closing returns the memory to it.
-func TestNodeMemory(t *testing.T) {
+func TestInstancesShareNodeMemoryBudget(t *testing.T) {
 	const one = 24*pageBytes + instanceBytes
 	e := newEngine(t, Options{MemoryBytes: 2*one + 5*pageBytes})
 	m := mustCompile(t, e, growing().build())

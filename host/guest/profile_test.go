@@ -72,7 +72,7 @@ func TestProfileAttributesFuel(t *testing.T) {
 				t.Errorf("%v", by)
 			}
 			if !slices.EqualFunc(taken, p.Stacks(), func(a, b ProfiledStack) bool { return a.Fuel == b.Fuel }) {
-				t.Error("a profile that has ended goes on")
+				t.Error("a profile continues after its end")
 			}
 		})
 	}

@@ -73,7 +73,7 @@ func TestPutAndGetAcrossRestarts(t *testing.T) {
 	}
 }
 
-func TestSizeLimit(t *testing.T) {
+func TestModuleOverSizeLimitIsRejected(t *testing.T) {
 	r := open(t, t.TempDir())
 	if _, _, err := r.Put(make([]byte, 1000)); err != nil {
 		t.Errorf("at the limit: %v", err)
@@ -110,7 +110,7 @@ func TestDamagedFileIsRepairedByPut(t *testing.T) {
 			t.Errorf("%s: the copy ends with %v", name, copyErr)
 		}
 		if text := err.Error(); !strings.Contains(text, digest.String()+".wasm") || !strings.Contains(text, "remove it") || strings.Contains(text, dir) {
-			t.Errorf("%s: the error does not help, or tells the path: %s", name, text)
+			t.Errorf("%s: the error does not say what to do, or reveals the path: %s", name, text)
 		}
 		if _, stored, err := r.Put([]byte("module")); err != nil || !stored {
 			t.Errorf("%s: put again: %v, %v", name, stored, err)
@@ -192,7 +192,7 @@ func TestConcurrentPuts(t *testing.T) {
 	}
 }
 
-func TestRemove(t *testing.T) {
+func TestRemovedModuleIsGone(t *testing.T) {
 	r := open(t, t.TempDir())
 	digest := put(t, r, "module")
 	for range 2 {

@@ -57,7 +57,7 @@ func TestTrialRunsOncePerNode(t *testing.T) {
 	again := newEngine(t, opts)
 	mustCompile(t, again, wasm)
 	if _, err := again.Compile(t.Context(), [32]byte{}, endless().build()); err == nil {
-		t.Error("another module was not tried")
+		t.Error("a different module was not tried")
 	}
 }
 

@@ -147,10 +147,10 @@ func TestTimeAndRandomness(t *testing.T) {
 			t.Errorf("random numbers do not follow the seed: % x, % x, % x", one[:16], same[:16], other[:16])
 		}
 		if bytes.Contains(one[:100], []byte{0xaa, 0xaa, 0xaa, 0xaa}) || one[100] != 0xaa {
-			t.Errorf("random_get filled another range than asked for: % x", one[:104])
+			t.Errorf("random_get filled a different range than requested: % x", one[:104])
 		}
 		if !bytes.Equal(evolve(random), evolve(random)) {
-			t.Error("apply sees other random numbers in another instance")
+			t.Error("apply sees different random numbers in another instance")
 		}
 	})
 }
@@ -262,7 +262,7 @@ func TestGuestLogIsCapped(t *testing.T) {
 		t.Errorf("%d lines were logged, want 32", n)
 	}
 	if strings.Contains(log.String(), "CUT") || !strings.Contains(log.String(), "y ") && !strings.Contains(log.String(), "y\n") {
-		t.Error("a line was not cut to 1 KiB")
+		t.Error("a line was not truncated to 1 KiB")
 	}
 	if !strings.Contains(log.String(), "dropped=2") {
 		t.Errorf("the dropped lines were not counted: %s", log.String()[log.Len()-200:])

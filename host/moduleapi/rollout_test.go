@@ -24,9 +24,9 @@ func (r rollouts) Change(context.Context, modules.RolloutOrder) (modules.Rollout
 	return r.now, nil
 }
 
-// TestAbortsAreTold checks that the response reports an abort, with and without
+// TestAbortIsReported checks that the response reports an abort, with and without
 // a shadow.
-func TestAbortsAreTold(t *testing.T) {
+func TestAbortIsReported(t *testing.T) {
 	const want = "aborted by the rule faults>1% at 1970-01-01 00:00:05"
 	get := func(now modules.RolloutState) (*modulev1.GetRolloutResponse, error) {
 		h := moduleapi.NewHandler(moduleapi.Options{Rollouts: rollouts{now}, Log: slog.New(slog.DiscardHandler)})
@@ -53,9 +53,9 @@ func TestAbortsAreTold(t *testing.T) {
 	}
 }
 
-// TestEveryStateOfRolloutsHasItsName checks that the stored states and the
+// TestStoredAndAPIRolloutStatesMatch checks that the stored states and the
 // states of the API correspond to each other.
-func TestEveryStateOfRolloutsHasItsName(t *testing.T) {
+func TestStoredAndAPIRolloutStatesMatch(t *testing.T) {
 	named := map[modulev1.Rollout_State]bool{modulev1.Rollout_STATE_UNSPECIFIED: true}
 	for _, state := range []meta.RolloutState{
 		meta.RolloutRunning, meta.RolloutPaused, meta.RolloutAborting, meta.RolloutHeld, meta.RolloutAborted, meta.RolloutVerifying, meta.RolloutRefused,

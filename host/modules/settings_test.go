@@ -12,7 +12,7 @@ import (
 // digits is the digest of a module.
 const digits = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-func TestTypeSettings(t *testing.T) {
+func TestTypeSettingsAreValidated(t *testing.T) {
 	for key, values := range map[string]map[string]bool{
 		"entity.session.passivate-after":  {"30m": true, "100ms": true, "never": true, "720h": true, "": true, "99ms": false, "721h": false, "30": false, "-1s": false, "soon": false},
 		"entity.session.retain-events":    {"1": true, "1000000000": true, "all": true, "snapshots": true, "": true, "0": false, "-1": false, "1000000001": false, "none": false, "10s": false},

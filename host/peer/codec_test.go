@@ -114,7 +114,7 @@ func FuzzLinkCodec(f *testing.F) {
 }
 
 // The bytes on the wire are those in FORMAT.md.
-func TestFormat(t *testing.T) {
+func TestWireBytesMatchFormatPage(t *testing.T) {
 	var out strings.Builder
 	show := func(name string, msg any) {
 		data, err := linkCodec{}.Marshal(msg)
@@ -196,7 +196,7 @@ func TestHelloIsChecked(t *testing.T) {
 	}
 }
 
-func TestQueue(t *testing.T) {
+func TestQueueDropsFramesOverItsBounds(t *testing.T) {
 	var q queue
 	q.init(3, MaxFrameBytes+10)
 	for i, c := range []struct {

@@ -183,7 +183,7 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 	}
 }
 
-func TestBlobs(t *testing.T) {
+func TestModulesAreTransferredWhole(t *testing.T) {
 	a, _, c := pair(t)
 	rng := rand.NewChaCha8([32]byte{1})
 	for _, size := range []int{0, 1, 256<<10 - 1, 256 << 10, 256<<10 + 1, 5 << 20} {
@@ -219,7 +219,7 @@ func TestBlobs(t *testing.T) {
 	}
 }
 
-func TestSnapshots(t *testing.T) {
+func TestSnapshotsAreTransferredWhole(t *testing.T) {
 	a, _, c := pair(t)
 	body := make([]byte, 3<<20+7)
 	rand.NewChaCha8([32]byte{2}).Read(body)

@@ -31,7 +31,7 @@ func TestEndedProcessFailsImmediately(t *testing.T) {
 				t.Errorf("%s noticed its end after %v", d.id, took)
 			}
 			if !d.IsAlive("b") {
-				t.Errorf("%s does not hear b, for a hint", d.id)
+				t.Errorf("b is not alive for %s after a hint only", d.id)
 			}
 		}
 		for _, d := range []*node{na, nc} {
@@ -40,7 +40,7 @@ func TestEndedProcessFailsImmediately(t *testing.T) {
 				t.Errorf("%s takes it for silent after %v", d.id, took)
 			}
 			if d.IsAlive("b") {
-				t.Errorf("%s hears b", d.id)
+				t.Errorf("b is alive for %s", d.id)
 			}
 		}
 		na.untilState(t, "c", "heard")
@@ -201,7 +201,7 @@ func TestRestartAtTheSameAddress(t *testing.T) {
 			b.carries(nb, na)
 			states := na.states("b")
 			if !slices.Contains(states, "silent") || states[len(states)-1] != "heard" {
-				t.Errorf("started again after %v: %v; it is to be silent once, as another start of it is", after, states)
+				t.Errorf("restarted after %v: %v; it must be suspected once, like any other new start", after, states)
 			}
 			time.Sleep(time.Minute)
 			na.untilState(t, "b", states...)

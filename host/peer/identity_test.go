@@ -109,13 +109,13 @@ func TestNodeSpeaksOnlyForItself(t *testing.T) {
 	other.SetAddresses(map[sharding.NodeID]string{"b": b.addr})
 	other.Send("b", []byte("forged"))
 	if _, err := other.Propose(ctx, "b", []byte("this")); !errors.Is(err, peer.ErrWrongIdentity) {
-		t.Errorf("a call in another's name: %v", err)
+		t.Errorf("a call under a different name: %v", err)
 	}
 	if _, err := other.Probe(ctx, b.addr); !errors.Is(err, peer.ErrWrongIdentity) {
-		t.Errorf("a probe in another's name: %v", err)
+		t.Errorf("a probe under a different name: %v", err)
 	}
 	if b.IsAlive("c") || c.caller.Node != "" {
-		t.Errorf("who calls in another's name is heard: %v", c.caller)
+		t.Errorf("a caller under a different name is accepted: %v", c.caller)
 	}
 
 	// A node that answers as b has the certificate of another node.
@@ -123,12 +123,12 @@ func TestNodeSpeaksOnlyForItself(t *testing.T) {
 	defer caller.stop(t)
 	caller.SetAddresses(map[sharding.NodeID]string{"b": b.addr})
 	if _, err := caller.ReadMeta(ctx, "b"); !errors.Is(err, peer.ErrWrongIdentity) {
-		t.Errorf("an answer in another's name: %v", err)
+		t.Errorf("an answer under a different name: %v", err)
 	}
 	if _, err := caller.Probe(ctx, b.addr); !errors.Is(err, peer.ErrWrongIdentity) {
-		t.Errorf("an answer of nobody's name: %v", err)
+		t.Errorf("an answer without a name: %v", err)
 	}
 	if caller.IsAlive("b") {
-		t.Error("who answers in another's name is heard")
+		t.Error("a node that answers under a different name is alive")
 	}
 }

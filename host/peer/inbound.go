@@ -108,10 +108,10 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	defer p.leave(s)
 	number, err := strconv.ParseUint(stream.RequestHeader().Get(headerLink), 10, 64)
 	if err != nil {
-		return p.encodeError(fmt.Errorf("%w: a connection without a number", ErrFormat))
+		return p.encodeError(fmt.Errorf("%w: the connection has no number", ErrFormat))
 	}
 	if number > mostLinks(s.hello.Incarnation, p.opts.Wall()) {
-		return p.encodeError(fmt.Errorf("%w: a connection with a number that is too high", ErrFormat))
+		return p.encodeError(fmt.Errorf("%w: the number of the connection is too high", ErrFormat))
 	}
 	if err := s.peer.replace(s, number); err != nil {
 		return p.encodeError(err)

@@ -108,7 +108,7 @@ func TestFrozenPeer(t *testing.T) {
 			}
 			time.Sleep(length)
 			if na.IsAlive("b") {
-				t.Error("a frozen node is heard")
+				t.Error("a frozen node is alive")
 			}
 			b.net.Host("b").Thaw()
 			na.untilState(t, "b", "heard", "silent", "heard")
@@ -127,7 +127,7 @@ func TestOneWayPartition(t *testing.T) {
 			b.net.Cut("a", "b")
 			nb.untilState(t, "a", "heard", "silent")
 			if !na.IsAlive("b") {
-				t.Error("a does not hear b, whose words arrive")
+				t.Error("b is not alive for a, although its frames arrive")
 			}
 			for range 100 {
 				na.Send("b", make([]byte, 1<<20)) // more than the connection buffers
@@ -155,7 +155,7 @@ func TestBrokenConnections(t *testing.T) {
 		for _, d := range b.nodes {
 			for id, s := range d.state {
 				if len(s) != 1 {
-					t.Errorf("%s heard of %s: %v", d.id, id, s)
+					t.Errorf("%s saw these states of %s: %v", d.id, id, s)
 				}
 			}
 		}
@@ -199,14 +199,14 @@ func TestOlderStartIsRejected(t *testing.T) {
 			t.Errorf("a call of the older start: %v", err)
 		}
 		if !old.TakeReplaced() || newer.TakeReplaced() {
-			t.Error("not the older start alone was told that it is replaced")
+			t.Error("not only the older start knows that it is replaced")
 		}
 		// a still has the address of the older start.
 		if _, err := na.Propose(b.Context(), "b", nil); !errors.Is(err, peer.ErrOldIncarnation) {
 			t.Errorf("a call to the older start: %v", err)
 		}
 		if na.TakeReplaced() {
-			t.Error("a node that hears an older start takes itself for replaced")
+			t.Error("a node that is called by an older start considers itself replaced")
 		}
 		na.SetAddresses(map[sharding.NodeID]string{"b": newer.addr})
 		b.carries(na, newer)
@@ -231,16 +231,16 @@ func TestNodesOfOtherClustersAreRejected(t *testing.T) {
 			}
 		}
 		if c.IsAlive("a") || na.IsAlive("c") || na.IsAlive("d") {
-			t.Error("a stranger is heard")
+			t.Error("a node of a different cluster is alive")
 		}
 		if _, err := c.Propose(b.Context(), "a", nil); !errors.Is(err, peer.ErrWrongCluster) {
-			t.Errorf("a call from another cluster: %v", err)
+			t.Errorf("a call from a different cluster: %v", err)
 		}
 		if _, err := na.Propose(b.Context(), "d", nil); !errors.Is(err, peer.ErrWrongNode) {
-			t.Errorf("a call to another node: %v", err)
+			t.Errorf("a call to a different node: %v", err)
 		}
 		if _, err := c.Probe(b.Context(), na.addr); !errors.Is(err, peer.ErrUnavailable) { // a has no Control
-			t.Errorf("a probe from another cluster: %v", err)
+			t.Errorf("a probe from a different cluster: %v", err)
 		}
 		na.untilState(t, "b", "heard")
 	})
@@ -254,7 +254,7 @@ func TestNodeWithoutClusterMakesNoCalls(t *testing.T) {
 		connectAll(na, c)
 		time.Sleep(5 * time.Second)
 		if na.IsAlive("c") || c.IsAlive("a") {
-			t.Error("a node of no cluster is heard")
+			t.Error("a node without a cluster is alive")
 		}
 		if err := c.SetCluster("test"); err != nil {
 			t.Fatal(err)
@@ -269,7 +269,7 @@ func TestNodeWithoutClusterMakesNoCalls(t *testing.T) {
 
 // A receiver that hangs costs the sender only the memory of its queue.
 // Afterwards it receives frames again, in order and without duplicates.
-func TestSlowReader(t *testing.T) {
+func TestHangingReceiverCostsOnlyItsQueue(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
 		hold := make(chan struct{})
@@ -337,7 +337,7 @@ func TestAddressesChange(t *testing.T) {
 		na.SetAddresses(nil)
 		time.Sleep(5 * time.Second)
 		if !na.IsAlive("b") || !nb.IsAlive("a") {
-			t.Error("the link from b is not enough to be heard")
+			t.Error("the link from b does not make b alive")
 		}
 		nb.SetAddresses(nil)
 		nb.untilState(t, "a", "heard", "silent")
@@ -366,7 +366,7 @@ func TestLargeFramesCauseNoSuspicion(t *testing.T) {
 		for _, d := range []*node{na, nb} {
 			for id, s := range d.state {
 				if len(s) != 1 {
-					t.Errorf("%s heard of %s: %v", d.id, id, s)
+					t.Errorf("%s saw these states of %s: %v", d.id, id, s)
 				}
 			}
 		}
@@ -414,13 +414,13 @@ func TestHungRaftLoopIsSuspected(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if na.IsAlive("b") || !nb.IsAlive("a") {
-			t.Errorf("a hears b: %v, b hears a: %v", na.IsAlive("b"), nb.IsAlive("a"))
+			t.Errorf("b alive for a: %v, a alive for b: %v", na.IsAlive("b"), nb.IsAlive("a"))
 		}
 		// A new link does not show that the raft loop makes progress.
 		b.net.Break("a", "b")
 		time.Sleep(5 * time.Second)
 		if na.IsAlive("b") {
-			t.Error("a hears b by a new link")
+			t.Error("a new link makes b alive")
 		}
 		loop.stands.Store(false)
 		na.untilState(t, "b", "heard", "silent", "heard")

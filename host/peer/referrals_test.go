@@ -17,7 +17,7 @@ import (
 // A call to a node's client address is referred to its address for nodes and
 // continues there, also for links. A referral in the answer from there is
 // ignored.
-func TestReferrals(t *testing.T) {
+func TestCallsFollowReferralToPeerAddress(t *testing.T) {
 	ctl := &control{}
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b", func(o *peer.Options) { o.Control = ctl })
 	defer b.stop(t)

@@ -25,7 +25,7 @@ func TestDirectoryMatchesMap(t *testing.T) {
 			}
 			stranger := &member{id: id, key: key}
 			if d.Has(stranger) || d.Remove(stranger) {
-				t.Fatalf("seed %d, step %d: another entity of the same name is taken for it", seed, step)
+				t.Fatalf("seed %d, step %d: a different entity with the same id is found", seed, step)
 			}
 			switch {
 			case e == nil:

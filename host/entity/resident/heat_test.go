@@ -53,7 +53,7 @@ func TestSketchBoundsItsError(t *testing.T) {
 		}
 		for id, n := range true_ {
 			if n > 20_000/hotCounters && !seen[id] {
-				t.Fatalf("%v was counted %d times and is not told", id, n)
+				t.Fatalf("%v was counted %d times and is not reported", id, n)
 			}
 		}
 		if s.commands != 20_000 || s.fuel != 60_000 {

@@ -26,7 +26,7 @@ func TestFirstAttemptIsLowerBound(t *testing.T) {
 		{"within a term", 0, clock(-50), 5000, 2000, clock(3000), true},
 		{"just sent", 0, clock(-50), 5000, 0, clock(5000), true},
 		{"behind the log clock", 0, clock(9000), 5000, 2000, clock(9000), false},
-		{"behind the log clock, which goes on", 0, clock(1000), 5000, 2000, clock(3000), true},
+		{"behind the log clock, which continues", 0, clock(1000), 5000, 2000, clock(3000), true},
 		// The clock of the previous leader was an hour behind.
 		{"before a leap", 3_600_000, clock(1000), 3_600_500, 1500, clock(0), false},
 		{"after a leap", 3_600_000, clock(1000), 3_600_500, 300, clock(3_600_200), true},

@@ -56,7 +56,7 @@ func AdmitEncoded(ctx context.Context, types Types, id sharding.EntityID, kind w
 	}
 	var v structpb.Value
 	if err := proto.Unmarshal(encoded, &v); err != nil {
-		return 0, nil, status.Argument("the JSON value does not decode")
+		return 0, nil, status.Argument("the JSON value cannot be decoded")
 	}
 	return Admit(ctx, types, id, Given{Kind: kind, JSON: &v})
 }

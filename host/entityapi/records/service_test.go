@@ -283,6 +283,6 @@ func TestRecordsShowSourceAndEffects(t *testing.T) {
 		t.Errorf("sends: %v", sends)
 	}
 	if !r.GetDeleted() {
-		t.Error("the end of a life is not told")
+		t.Error("the deletion of the entity is not shown")
 	}
 }

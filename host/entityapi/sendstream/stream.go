@@ -120,7 +120,7 @@ func (st *stream) parse(ctx context.Context, b *batch) error {
 		return nil
 	})
 	if errors.Is(err, wire.ErrMalformed) {
-		return status.Argument("a message does not decode")
+		return status.Argument("a message of the stream cannot be decoded")
 	}
 	return err
 }

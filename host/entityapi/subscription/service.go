@@ -72,14 +72,14 @@ type metrics struct {
 func New(o Options) *Service {
 	m := metrics{
 		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "hostd_rpc_subscribers", Help: "Open subscriptions, without those of other nodes.",
+			Name: "hostd_rpc_subscribers", Help: "Open subscriptions, except those of other nodes.",
 		}),
 		lag: telemetry.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "hostd_rpc_subscription_lag_seconds", Help: "Delay between the execution of a command and the delivery of its events to subscribers.",
 			Buckets: prometheus.ExponentialBuckets(1e-6, 8, 12), // up to 2.4 hours
 		}, nil),
 		delivered: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "hostd_rpc_subscription_events_total", Help: "Events sent to subscribers, without those sent to other nodes.",
+			Name: "hostd_rpc_subscription_events_total", Help: "Events sent to subscribers, except other nodes.",
 		}),
 	}
 	if o.Registerer != nil {
