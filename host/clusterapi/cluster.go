@@ -26,14 +26,14 @@ type View interface {
 
 // Overview describes the cluster and its members.
 type Overview struct {
-	Members        []Member        // ordered by id
-	Coordinator    sharding.NodeID // empty if none is known
+	Members        []Member        // members, ordered by id
+	Coordinator    sharding.NodeID // empty if no coordinator is known
 	Quorum         bool            // the metadata shard has a quorum
 	ShardCount     uint32
 	ClusterID      string
 	ClusterVersion sharding.ClusterVersion
 	Policy         Policy
-	ShardKeys      []ShardKey // ordered by type
+	ShardKeys      []ShardKey // shard keys, ordered by type
 	// PendingOperations are operations that were accepted but are not carried out
 	// yet.
 	PendingOperations []*clusterv1.PendingOperation
@@ -49,14 +49,14 @@ type ShardKey struct {
 type Member struct {
 	ID                sharding.NodeID
 	Address           string // host:port of its API
-	PeersAt           string // host:port for other nodes
+	PeersAt           string // host:port for calls of other nodes
 	Status            string
 	Reachable         bool
 	Roles             []string
 	Leaders, Replicas uint32
 	Draining          bool
 	Version, Zone     string
-	Skew              time.Duration         // the clock skew
+	Skew              time.Duration         // clock skew
 	Impairment        *clusterv1.Impairment // nil if the node may be given leaderships
 	Speaks            sharding.VersionRange // supported cluster versions; zero if not known
 }
@@ -64,7 +64,7 @@ type Member struct {
 // Shard is one shard.
 type Shard struct {
 	ID       sharding.ShardID
-	Leader   sharding.NodeID // empty if none is known
+	Leader   sharding.NodeID // empty if no leader is known
 	Term     sharding.Term
 	Voters   []sharding.NodeID
 	Learners []sharding.NodeID
@@ -75,7 +75,7 @@ type Shard struct {
 	Stopped  []StoppedReplica
 }
 
-// StoppedReplica is a replica that does not apply its log any more.
+// StoppedReplica is a replica that no longer applies its log.
 type StoppedReplica struct {
 	Node   sharding.NodeID
 	Reason sharding.StopReason

@@ -32,7 +32,7 @@ type UpgradeReport struct {
 // NodeVersions lists the cluster versions that a member supports.
 type NodeVersions struct {
 	Node      sharding.NodeID
-	Release   string // its release; empty if it is not known
+	Release   string // release of the node; empty if not known
 	Supported sharding.VersionRange
 	// Obstacle says why the node prevents the upgrade; it is empty if the node
 	// does not.

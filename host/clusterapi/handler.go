@@ -23,7 +23,7 @@ import (
 // clusterService implements the reads of the ClusterService.
 type clusterService struct {
 	cluster View
-	roles   *authorize.Authorizer // nil: every caller may do everything
+	roles   *authorize.Authorizer // if nil, every caller may do everything
 	nodeID  string
 	log     *slog.Logger
 	guard   *admission.Streams
@@ -113,7 +113,7 @@ type Options struct {
 	Self    sharding.NodeID
 	Proxy   *leaderproxy.Proxy
 	Streams *admission.Streams
-	Auth    *authorize.Authorizer // nil: every caller may do everything
+	Auth    *authorize.Authorizer // if nil, every caller may do everything
 	Callers *authn.Authenticator  // nil if Auth is nil
 	Log     *slog.Logger
 }

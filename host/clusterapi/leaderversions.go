@@ -24,7 +24,7 @@ type leaderVersions struct {
 	mu      sync.Mutex
 	looked  time.Time
 	change  uint64
-	leaders []sharding.NodeID // by shard
+	leaders []sharding.NodeID // leaders by shard
 	changed []uint64          // by shard: number of its last change
 }
 

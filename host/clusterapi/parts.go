@@ -64,8 +64,8 @@ type counters struct{ *Parts }
 
 func (c counters) Sample() *Sample { return c.Counters.Sample() }
 
-// Nodes returns what the leader proxy needs: the leaders of shards, and clients
-// of other nodes.
+// Nodes gives the leader proxy the leaders of shards, and clients of other
+// nodes.
 func (p *Parts) Nodes() leaderproxy.Nodes { return localNodes{p} }
 
 // localNodes implements leaderproxy.Nodes.

@@ -170,9 +170,9 @@ func (w *told) line(line string) {
 	w.until(line, func() bool { return w.lines[line] })
 }
 
-// TestTailLogsReadsAllNodes: whichever node is asked, a call that does not follow
-// sends the lines of the type, or of the entity, from all nodes, reports nodes
-// that do not answer, and ends.
+// TestTailLogsReadsAllNodes checks that on any node, a call that does not
+// follow sends the lines of the type, or of the entity, from all nodes, reports
+// nodes that do not answer, and ends.
 func TestTailLogsReadsAllNodes(t *testing.T) {
 	f := start(t, 3)
 	for _, n := range f.all {

@@ -80,7 +80,7 @@ func lasts(kind clusterv1.ProfileNodeRequest_Kind) bool {
 	return kind == clusterv1.ProfileNodeRequest_KIND_CPU || kind == clusterv1.ProfileNodeRequest_KIND_BLOCK
 }
 
-// profileAnswer collects what a handler writes, up to mostProfileBytes.
+// profileAnswer collects the output of a handler, up to mostProfileBytes.
 type profileAnswer struct {
 	header http.Header
 	code   int

@@ -93,7 +93,7 @@ func obstacle(nodes []NodeVersions) error {
 type memberAnswer struct {
 	NodeVersions
 	speaker meta.Speaker
-	peersAt string // the address of its peer listener; empty if it has not reported one
+	peersAt string // address of the member's peer listener; empty if it has not reported one
 }
 
 func nodeVersions(members []memberAnswer) []NodeVersions {
@@ -165,8 +165,8 @@ func (s versions) askOne(ctx context.Context, m meta.Member, wanted, prepare sha
 const maxNamed = 8
 
 // findUnreached makes each member that supports the version check whether it
-// reaches the peer listeners of the others. For each member that is not reached,
-// it records by which nodes and why.
+// reaches the peer listeners of the others. For each member that some nodes do
+// not reach, it records these nodes and the reasons.
 func (s versions) findUnreached(ctx context.Context, members []memberAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.ReachTime+askVersionTime)
 	defer cancel()

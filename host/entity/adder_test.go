@@ -26,7 +26,7 @@ type adder struct {
 	most int
 	fuel int64
 	dead bool
-	away bool // a guest call is running elsewhere
+	away bool // a call of this guest is running elsewhere
 }
 
 var errTrap = errors.New("unreachable")
@@ -182,7 +182,7 @@ func (g *adder) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 		}
 		out = abi.AppendEvent(out, abi.RunEnded, req.Payload)
 		if req.Source.Kind == abi.SourceEntity {
-			break // the world takes all messages of a delivery for its answer
+			break // the world uses all messages of a delivery as its answer
 		}
 		out = abi.AppendSend(out, abi.Send{EntityType: []byte("tally"), EntityID: []byte("parent"), Command: []byte("note"), Payload: []byte("1")})
 	case "raw":

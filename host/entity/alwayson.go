@@ -36,8 +36,8 @@ func (c *core) startAgain(e *entity) {
 	c.alwaysOn.StartAgain(e.shard.starts, e.id)
 }
 
-// finishStart answers a request to load an entity. An entity that turns out not to
-// exist leaves memory again.
+// finishStart answers a request to start an entity. If it turns out that the
+// entity does not exist, it leaves memory again.
 func (c *core) finishStart(e *entity, r *request.Request) {
 	e.shard.settle(r, request.Result{})
 	if !e.mustBeResident() && e.waiting.Len() == 0 {

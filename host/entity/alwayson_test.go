@@ -76,7 +76,7 @@ func keeper(t *testing.T) *world {
 	return w
 }
 
-// later advances the clock and lets the entities start.
+// later advances the clock and starts the entities that are due.
 func (w *world) later(d time.Duration) {
 	for range 100 {
 		w.now = w.now.Add(d / 100)
@@ -162,8 +162,8 @@ func TestAlwaysOnStartsAreRateLimited(t *testing.T) {
 }
 
 // TestFailedAlwaysOnLoadsBackOff checks that an entity that cannot be loaded is
-// retried at growing intervals while the others are started, and that it is
-// started when it can be loaded.
+// retried at growing intervals while other entities are started, and that it is
+// started once it can be loaded.
 func TestFailedAlwaysOnLoadsBackOff(t *testing.T) {
 	w := keeper(t)
 	for i := range 20 {

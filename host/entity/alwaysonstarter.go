@@ -81,7 +81,7 @@ type alwaysOnOptions struct {
 	// Rate is the number of entities started per second, at least 1.
 	Rate  int
 	Types alwaysOnTypes
-	// Listed reports whether the executor can list entities. Otherwise only
+	// Listed reports whether the executor can list entities. If it cannot, only
 	// singletons and entities that left memory are started.
 	Listed bool
 	Logger *slog.Logger
@@ -107,7 +107,7 @@ type alwaysOnShard struct {
 	id        sharding.ShardID
 	dropped   bool     // the shard is no longer led
 	listed    bool     // the shard is in alwaysOnStarter.shards
-	types     []string // types whose ids are still to be read; those of the first type up to after are read
+	types     []string // types to read; the ids of the first type are read up to after
 	after     string
 	typ       string   // type of page
 	page      []string // ids that were read and not started
@@ -363,7 +363,7 @@ func (f *starting) Complete(r *request.Request) {
 func (s *alwaysOnShard) holdBack(id sharding.EntityID, now int64) {
 	b, waits := s.back[id]
 	if !waits && len(s.back) >= heldBackMost {
-		return // the next leader starts it, or the next command does
+		return // the next command or the next leader starts the entity
 	}
 	b.until = now + int64(min(retry<<min(b.times, 10), retryMost))
 	b.times++

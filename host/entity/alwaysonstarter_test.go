@@ -22,7 +22,7 @@ type fakeExecutor struct {
 	resident map[string]bool
 	fired    []*request.Request
 	scans    []*alwaysOnScan
-	existing map[string][]string // ids by type
+	existing map[string][]string // existing ids by type
 	broken   error               // error of every read
 }
 
@@ -49,7 +49,7 @@ type starterWorld struct {
 	*fakeExecutor
 	*alwaysOnStarter
 	types      []string
-	singletons bool // each shard has one
+	singletons bool // each shard has a singleton
 }
 
 func (w *starterWorld) AlwaysOn() []string { return w.types }
@@ -204,9 +204,9 @@ func TestUnreadableTypeIsRetried(t *testing.T) {
 	}
 }
 
-// TestNewAlwaysOnTypesAreStarted checks that a new type is read in all shards that are
-// led, that a known type is not read again, and that singletons are started
-// without a list.
+// TestNewAlwaysOnTypesAreStarted checks that the ids of a new type are read in
+// all shards that the executor leads, that those of a known type are not read
+// again, and that singletons are started without reading ids.
 func TestNewAlwaysOnTypesAreStarted(t *testing.T) {
 	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"], w.existing["b"] = []string{"x"}, []string{"y"}
@@ -231,8 +231,9 @@ func TestNewAlwaysOnTypesAreStarted(t *testing.T) {
 	}
 }
 
-// TestLostShardStartsNoEntities checks that neither ids already read nor
-// late results are started after the leadership has ended.
+// TestLostShardStartsNoEntities checks that once the leadership has ended,
+// nothing is started, neither ids that were already read nor those of a scan
+// that returns late.
 func TestLostShardStartsNoEntities(t *testing.T) {
 	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"] = []string{"x", "y"}

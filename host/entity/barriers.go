@@ -23,7 +23,7 @@ import (
 // can have, because an executor numbers rounds over all its shards.
 type commitBarriers struct {
 	awaiting    []*request.Request // requests with a known outcome
-	needsRound  bool               // some need a ReadIndex round that was not requested yet
+	needsRound  bool               // some outcomes need a ReadIndex round that was not requested yet
 	confirmed   uint64             // highest confirmed round
 	failedRound uint64             // highest round that could not be confirmed
 }

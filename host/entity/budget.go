@@ -6,9 +6,9 @@ import (
 )
 
 // Budget limits what the entities of a type spend per second on this node, over
-// all executors. The cost of a command is known only after it has run, so
-// commands run while there is no debt, and a cost beyond the budget delays
-// later commands. An unspent budget is kept for one second. A Budget is safe
+// all executors. The cost of a command is known only after it has run, so a
+// command may exceed the budget. The excess is a debt, and later commands wait
+// until it is paid. An unspent budget is kept for one second. A Budget is safe
 // for concurrent use.
 type Budget struct {
 	perSecond float64
@@ -18,8 +18,8 @@ type Budget struct {
 // budgetMost bounds how long commands wait because of one expensive command.
 const budgetMost = time.Minute
 
-// NewBudget returns a Budget, or nil, which limits nothing, if perSecond is not
-// positive.
+// NewBudget returns a Budget, or nil if perSecond is not positive. A nil Budget
+// limits nothing.
 func NewBudget(perSecond int64) *Budget {
 	if perSecond <= 0 {
 		return nil
@@ -27,7 +27,7 @@ func NewBudget(perSecond int64) *Budget {
 	return &Budget{perSecond: float64(perSecond)}
 }
 
-// Wait returns how long nothing more may be spent.
+// Wait returns how long commands must wait until the debt is paid.
 func (b *Budget) Wait(now int64) time.Duration {
 	if b == nil {
 		return 0

@@ -19,11 +19,11 @@ func TestCommandsOverBudgetAreRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := quiet(t)
 			if name == request.LimitFuel {
-				w.typ.FuelBudget = NewBudget(1000) // a command costs tens of thousands
+				w.typ.FuelBudget = NewBudget(1000) // 1,000 fuel per second; a command costs tens of thousands
 			} else {
 				w.typ.BytesBudget = NewBudget(10)
 			}
-			w.tell("a") // command 1
+			w.tell("a") // this is command 1
 			records := len(w.log)
 			var limited *request.RateLimitedError
 			if res := w.askOf("b", request.Command, "add", "another"); !errors.As(res.Err, &limited) || !errors.Is(res.Err, request.ErrBusy) || limited.Limit != name || limited.RetryAfter <= 0 {
@@ -47,8 +47,8 @@ func TestCommandsOverBudgetAreRejected(t *testing.T) {
 	}
 }
 
-// TestRejectedCommandsSpendFuel checks that a command which its guest rejects or
-// fails has spent its fuel and written nothing.
+// TestRejectedCommandsSpendFuel checks that a command that fails, or that its
+// guest rejects, spends fuel and writes nothing.
 func TestRejectedCommandsSpendFuel(t *testing.T) {
 	for _, name := range []string{"deny", "trap"} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestIntakeWaitsForBudget(t *testing.T) {
 // later, each once.
 func TestTimersOverBudgetFireLater(t *testing.T) {
 	a := newAlarms(t, 1)
-	a.core.opts.Types.Lookup("t").FuelBudget = NewBudget(9000) // a timer costs 900
+	a.core.opts.Types.Lookup("t").FuelBudget = NewBudget(9000) // 9,000 fuel per second; a timer costs 900
 	for i := range 40 {
 		e := sharding.EntityID{Type: "t", ID: string(rune('a' + i))}
 		a.timers[1] = append(a.timers[1], journal.Timer{Entity: e, Name: "wake", Due: a.core.now.UnixNano(), Command: []byte("ring")})

@@ -15,7 +15,7 @@ type callKind uint8
 const (
 	callHandle callKind = iota
 	callQuery
-	callLoad // open the instance if it is new, load the entity if it is new, apply a chunk
+	callLoad // opens the instance if it is new, loads the entity if it is new, and applies a chunk
 	callSnapshot
 	callState // like callSnapshot, for the state check
 )
@@ -28,12 +28,12 @@ type guestCall struct {
 	in     *instance
 	guest  Guest // the instance's guest; nil if the call must open one
 	entity *entity
-	req    *request.Request // for callHandle and callQuery
+	req    *request.Request // request of callHandle or callQuery
 	env    Env
 	check  payloadCheck // checks the request's payload before the guest gets it
 	began  time.Time
 	ended  time.Time
-	hash   uint64 // of the command's name and payload
+	hash   uint64 // hash of the command's name and payload
 	frames []byte
 	handle uint64
 
@@ -48,7 +48,7 @@ type guestCall struct {
 	steps       int         // steps of the payload check
 	payloadErr  error       // why check rejected the payload
 
-	fuel uint64 // spent by callHandle or callQuery
+	fuel uint64 // fuel spent by callHandle or callQuery
 	out  []byte // valid until the guest's next call
 	err  error
 }
@@ -186,8 +186,8 @@ func (c *core) finishCall(v *guestCall) {
 	}
 }
 
-// requeue decides a request again if its entity left the instance while the
-// guest ran, or answers it if the shard is no longer led here.
+// requeue decides a request again if its entity left the instance during the
+// guest call. If this node no longer leads the shard, it answers the request.
 func (c *core) requeue(v *guestCall) {
 	s := v.entity.shard
 	if s.state != leading || !s.entities.Has(v.entity) {
@@ -234,8 +234,8 @@ func (c *core) answerFailure(e *entity, r *request.Request, err error) {
 // fault answers a request whose guest call failed by the guest's fault. The
 // instance can no longer be trusted, so it is closed, and its entities are
 // loaded again on their next request. An entity that faults again gets an
-// instance of its own; if it still continues to fault it is quarantined, for a
-// time that doubles.
+// instance of its own; if it continues to fault, it is quarantined, each time
+// for twice as long.
 func (c *core) fault(e *entity, r *request.Request, err error) {
 	c.recordFault(e, r.Trace, err)
 	e.shard.settle(r, request.Result{Err: e.typ.faultOf(r, &request.GuestFaultError{Message: err.Error()})})

@@ -33,14 +33,14 @@ const (
 type entity struct {
 	id    sharding.EntityID
 	shard *shard
-	key   uint32 // KeyOf id
+	key   uint32 // result of resident.KeyOf for id
 
 	phase phase
 	waits
 	seg     resident.Segment
 	exists  bool // if in memory: it has a record, and its last record did not delete it
-	stopped bool // it left memory and must not be started before its next request
-	costly  bool // its load replayed much, and there is no snapshot since
+	stopped bool // the entity left memory and must not be started before its next request
+	costly  bool // the entity's load replayed much, and there is no snapshot since
 	replay  historyReplay
 
 	// State in memory as the next command sees it, ahead of the commit.
@@ -51,8 +51,8 @@ type entity struct {
 	sequence journal.Sequence
 	hash     journal.Hash
 	seen     window.Window
-	place    resident.Links[*entity]     // in residents.cache
-	idler    resident.IdleLinks[*entity] // in the idle list of its type
+	place    resident.Links[*entity]     // links in residents.cache
+	idler    resident.IdleLinks[*entity] // links in the idle list of its type
 
 	// last is the latest proposal with a record of this entity.
 	last uint64
@@ -64,10 +64,10 @@ type entity struct {
 
 // waits reports which lists of waiting entities have the entity.
 type waits struct {
-	queued           bool // in core.ready
-	blocked          bool // in its instance's blocked
-	awaitsActivation bool // in its shard's awaiting
-	stalled          bool // in its shard's stalled
+	queued           bool // the entity is in core.ready
+	blocked          bool // the entity is in instance.blocked
+	awaitsActivation bool // the entity is in shard.revisions.awaiting
+	stalled          bool // the entity is in shard.stalled
 }
 
 // unload drops the state and leaves the entity cold.
@@ -113,11 +113,11 @@ type Stats struct {
 	BadOutputs                                                       uint64 // outputs that break the contract or exceed a limit
 	Preemptions                                                      uint64 // guest calls that the executor continued without
 	Proposals, ProposedRecords                                       uint64
-	Refused                                                          uint64 // rejected sends
+	Refused                                                          uint64 // rejected messages
 	Snapshots, SnapshotLoads                                         uint64 // snapshots proposed, and loads that used one
 	SnapshotsTooLarge                                                uint64 // states too large for a snapshot
-	Timers, AlwaysOnStarts                                           uint64 // timers fired; always-on entities started
-	Passivations, Shed, Recycled                                     uint64 // entities passivated when idle or on request; entities evicted and instances closed to free memory
+	Timers, AlwaysOnStarts                                           uint64 // timers fired, and always-on entities started
+	Passivations, Shed, Recycled                                     uint64 // entities passivated when idle or on request, entities evicted to free memory, and instances closed to free memory
 	Quarantines                                                      uint64 // times that an entity was quarantined
 	TimersDue                                                        int    // timers read as due and not fired
 	Resident                                                         int    // entities in memory
@@ -312,7 +312,7 @@ func (c *core) turn(e *entity) {
 	}
 }
 
-// revive starts a load of a cold entity if requests wait for it, and otherwise
+// revive starts a load of a cold entity if requests wait for it. Otherwise it
 // forgets the entity.
 func (c *core) revive(e *entity) {
 	if e.phase != cold && e.phase != draining {

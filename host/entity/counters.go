@@ -9,9 +9,9 @@ import (
 
 // TypeStats counts the work of a type's entities in an executor.
 type TypeStats struct {
-	Commands uint64 // passed to a guest, whatever the outcome
-	Fuel     uint64 // spent by commands
-	Events   uint64 // written by commands
+	Commands uint64 // commands passed to a guest, whatever the outcome
+	Fuel     uint64 // fuel spent by commands
+	Events   uint64 // events written by commands
 	Rejected uint64 // commands rejected by the guest
 	Faults   uint64 // failed guest calls, including loads
 	Resident int64  // entities in memory now

@@ -23,7 +23,7 @@ type decider struct {
 	types  *typeCounters
 
 	scratch []byte
-	fuel    uint64 // of the command being decided
+	fuel    uint64 // fuel of the command being decided
 	record  recordBuilder
 	refusal *journal.Refusal // why the next record rejects its message; nil if it does not
 	output  abi.Output
@@ -48,7 +48,7 @@ type deciderExecutor interface {
 	// leave passivates an entity that must not be started before its next
 	// request.
 	leave(*entity)
-	// dispatch decides a request again.
+	// dispatch queues a request again, so that it is decided once more.
 	dispatch(*shard, *request.Request)
 }
 
@@ -62,7 +62,7 @@ func (d *decider) command(e *entity, r *request.Request) {
 		d.fire(e, r, f, now)
 		return
 	}
-	if refusesClient(e.typ, r) { // whether or not its id is known
+	if refusesClient(e.typ, r) { // even if the command's id is known
 		s.settle(r, request.Result{Err: request.ErrInternalCommand})
 		return
 	}
@@ -163,7 +163,7 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 		default:
 			r.Result = request.Result{Err: why}
 			if evolved {
-				d.exec.reload(e) // its state includes events that are not written
+				d.exec.reload(e) // the entity's state includes events that are not written
 			}
 			s.awaitCommit(r, barrier, true)
 		}
@@ -188,7 +188,7 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 		return
 	}
 	if e.typ.Workflow && !e.exists && len(out.Events) == 0 {
-		out.Delete = true // an outcome for an earlier run must not create one
+		out.Delete = true // an outcome for an earlier run must not create a run
 	}
 	if !d.append(e, r, env, hash) {
 		return

@@ -54,7 +54,7 @@ func (e *entity) answerKnown(r *request.Request, hash uint64, now int64) bool {
 	switch {
 	case live:
 		e.answerStored(r, &m, hash)
-	case found && r.Again: // too old to answer from the window
+	case found && r.Again: // the command is too old to answer from the window
 		e.shard.stats.Forgotten++
 		e.shard.settle(r, request.Result{Err: request.ErrForgotten})
 	default:

@@ -45,9 +45,9 @@ func TestDeleteWritesTombstoneOncePerID(t *testing.T) {
 	}
 }
 
-// TestForgottenOperatorRetriesAreRejected checks that a retry of an operator's request
-// that the entity has forgotten is rejected, and does not delete a later entity
-// or skip a later timer.
+// TestForgottenOperatorRetriesAreRejected checks that if the entity has
+// forgotten an operator's request, a retry of that request is rejected, and
+// neither deletes a later entity nor skips a later timer.
 func TestForgottenOperatorRetriesAreRejected(t *testing.T) {
 	for _, kind := range []request.Kind{request.Delete, request.SkipTimer} {
 		w := quiet(t)

@@ -29,7 +29,7 @@ func TestDeposedLeaderAnswersNothing(t *testing.T) {
 			if got.got != nil || len(w.rounds) != 1 {
 				t.Fatalf("answered %+v, with %d read rounds asked for", got.got, len(w.rounds))
 			}
-			w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5}) // of another node
+			w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 5}) // another node is elected
 			var moved *sharding.NotLeaderError
 			if got.got == nil || !errors.As(got.got.Err, &moved) {
 				t.Fatalf("answered %+v, want a NotLeaderError", got.got)

@@ -16,14 +16,14 @@ type extra struct {
 	load        *load
 	beyond      window.Beyond    // filter for command ids that are older than the window
 	whole       bool             // the next load reads the whole window
-	below       journal.Sequence // snapshots from this sequence on do not load; 0 for none
-	messages    *entityMessages  // its inbox and outbox
-	rowOnly     bool             // in memory without a guest, only to be deleted
+	below       journal.Sequence // only snapshots with a lower sequence load; 0 for no limit
+	messages    *entityMessages  // inbox and outbox
+	rowOnly     bool             // the entity is in memory without a guest, only to be deleted
 	windowStart windowStart      // beginning of the window for the next snapshot
-	chain       uint8            // of a run: the length of the chain of messages that started it
+	chain       uint8            // length of the chain of messages that started the run
 
 	stateCheck residentCheck
-	oversize   oversize // why it gets no snapshots
+	oversize   oversize // why the entity gets no snapshots
 
 	faults faultState
 }
@@ -147,10 +147,10 @@ func (c *core) isQuarantined(e *entity) bool {
 	return t == nil || e.extra.faults.IsUnder(t.Revision)
 }
 
-// turnAway rejects the requests that wait for a quarantined entity, except that
-// an operator skips a timer or deletes the entity. These need the entity's
-// history and not the command that faults, so the entity is loaded for them.
-// turnAway reports whether there are any.
+// turnAway rejects the requests that wait for a quarantined entity, except
+// those of operators that skip a timer or delete the entity. Such a request
+// needs the entity's history and not the command that faults, so the entity is
+// loaded for it. turnAway reports whether there is such a request.
 func (e *entity) turnAway() bool {
 	for n := e.waiting.Len(); n > 0; n-- {
 		if r := e.waiting.Pop(); r.Kind == request.SkipTimer || r.Kind == request.Delete {

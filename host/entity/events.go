@@ -16,8 +16,8 @@ const (
 	eventReadConfirmed                           // ReadIndex round Number is confirmed
 	eventReadFailed                              // ReadIndex round Number is not confirmed
 	eventCallReturned                            // Call has returned, after the executor continued without it
-	eventActivationsChanged                      // Options.ActivationRevision has risen
-	eventIdleTimesChanged                        // Options.IdleAfter or Options.Suspended has changed
+	eventActivationsChanged                      // the activations served by the node have changed
+	eventIdleTimesChanged                        // the settings of idle times or of suspended types have changed
 	eventReopened                                // others changed Shard, whose log clock is now Clock
 	eventAsked                                   // Ask must be called
 	chunkRead
@@ -32,18 +32,18 @@ type coreEvent struct {
 	Self     bool
 	Shard    sharding.ShardID
 	Term     sharding.Term
-	Number   uint64 // of a proposal, or of a ReadIndex round
+	Number   uint64 // number of a proposal or of a ReadIndex round
 	Clock    int64
-	Revision uint64 // of the shard's activations
+	Revision uint64 // revision of the shard's activations
 	Err      error
-	Index    uint64 // of the entry
+	Index    uint64 // log index of the entry
 	Proof    *journal.Proof
 	Owing    bool // paced work is left in the shard
 	Call     *guestCall
 	Ask      func()
 
 	load     *load
-	chunk    *historyChunk // of load
+	chunk    *historyChunk // next chunk of load
 	scan     *timers.Scan
 	existing *alwaysOnScan
 	inquiry  *inquiry

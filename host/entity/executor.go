@@ -115,14 +115,14 @@ func (l *executor) LeaderChanged(shard sharding.ShardID, term sharding.Term, sel
 // arrive in log order.
 type appliedEntry struct {
 	Shard    sharding.ShardID
-	Term     sharding.Term // of the raft entry
-	NoOp     bool          // a new leader's first entry: everything before it is applied
+	Term     sharding.Term // term of the raft entry
+	NoOp     bool          // the entry is the first one of a new leader: everything before it is applied
 	Fence    sharding.Term
 	Proposal uint64
-	Index    uint64 // of the raft entry
+	Index    uint64 // index of the raft entry
 	Clock    int64  // the shard's log clock after it
 	Revision uint64 // the revision of the shard's activations after it
-	Err      error  // nil: the entry took effect
+	Err      error  // nil if the entry took effect
 	// Proof is the checksum of the shard's rows after the entry, if replicas
 	// compute one for it.
 	Proof *journal.Proof
@@ -229,7 +229,7 @@ func (l *executor) run(resumed bool) {
 	}
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
-	var due time.Time // of the timer; zero if it is not set
+	var due time.Time // when the timer fires; zero if it is not set
 	var reqs []*request.Request
 	var events []coreEvent
 	for {

@@ -17,7 +17,7 @@ import (
 )
 
 // sleeper is a guest that adds numbers. Its command "slow" takes longer than an
-// executor waits for a guest call. It detects concurrent calls.
+// executor waits for a guest call. A sleeper detects concurrent calls.
 type sleeper struct {
 	t     *testing.T
 	sums  map[uint64]int64
@@ -65,7 +65,7 @@ func (g *sleeper) Handle(h uint64, frames []byte, env Env) ([]byte, error) {
 		return nil, err
 	}
 	if string(req.Name) == "slow" {
-		if g.slept.Add(1)%2 == 0 && env.Long != nil { // leave the other half to the watchdog
+		if g.slept.Add(1)%2 == 0 && env.Long != nil { // the watchdog detects the other calls
 			env.Long.Preempt()
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -30,8 +30,8 @@ type fairQueue[T any] struct {
 	several bool // items are in callers, not in alone
 	callers ring[caller[T]]
 	alone   list[T]
-	last    key       // of the items in alone, or of the last Push
-	places  [2]uint64 // of last, if several is set
+	last    key       // key of the items in alone, or of the last Push
+	places  [2]uint64 // places of last, if several is set
 }
 
 // key is the caller and the type of an item.

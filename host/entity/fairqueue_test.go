@@ -74,8 +74,8 @@ func TestFairQueueServesCallersEqually(t *testing.T) {
 	}
 }
 
-// TestFairQueueServesTypesOfCallerEqually also checks that more types do not give a caller
-// more turns.
+// TestFairQueueServesTypesOfCallerEqually checks that the types of a caller
+// take turns, and that more types do not give a caller more turns.
 func TestFairQueueServesTypesOfCallerEqually(t *testing.T) {
 	var q fairQueue[item]
 	who := apart(t, &q, 2)
@@ -109,7 +109,7 @@ func TestFairQueueMatchesModel(t *testing.T) {
 		for i := range rng.IntN(90) {
 			who = append(who, named(t, fmt.Sprint(i)))
 		}
-		var waiting []item // in order of arrival
+		var waiting []item // items in order of arrival
 		passed := map[uint64]map[uint64]int{}
 		place := map[string]uint64{}
 		made := 0

@@ -21,7 +21,7 @@ const faultsFor = time.Hour
 // history.
 type faultState struct {
 	consecutive      int32
-	revision         uint64 // revision of the activation that consecutive counts for
+	revision         uint64 // revision of the activation whose faults consecutive counts
 	last             string
 	quarantinedUntil time.Time
 	until            int64 // when the faults are forgotten, unix nanoseconds
@@ -30,7 +30,7 @@ type faultState struct {
 // quarantineRules determine when an entity is quarantined.
 type quarantineRules struct {
 	After int           // consecutive faults
-	For   time.Duration // doubles with each further fault
+	For   time.Duration // first quarantine time; it doubles with each further fault
 }
 
 // mostDoublings bounds how often the quarantine time doubles.

@@ -25,9 +25,9 @@ type supervised interface {
 	IsKnown() bool
 }
 
-// faultSet holds the entities of an executor with faults to remember. The
-// executor keeps a cold entity only for that. The set may also have entities
-// that have no faults any more, until the next sweep.
+// faultSet holds the entities of an executor with faults to remember. A cold
+// entity is kept only because of its faults. Until the next sweep, the set may
+// contain entities without faults.
 type faultSet[E supervised] struct {
 	forget   func(E)
 	entities map[E]struct{}

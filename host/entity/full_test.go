@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestEntitiesPerInstanceAreBounded checks that an instance that is full by
-// number gets no more entities, however small they are.
+// TestEntitiesPerInstanceAreBounded checks that an instance with the maximum
+// number of entities gets no more, however small they are.
 func TestEntitiesPerInstanceAreBounded(t *testing.T) {
 	j := newBench()
 	j.fill(maxInstanceEntities + 1)

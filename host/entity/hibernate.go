@@ -9,7 +9,7 @@ import (
 // An entity that is in memory and was not used recently hibernates: the
 // executor replaces its Go objects by a record of bytes that the garbage
 // collector does not scan, and its state stays in its guest. The entity wakes
-// up before anything else happens to it, even its passivation.
+// up before it is used, and even before it is passivated.
 //
 //	inMemory <----request, eviction, end of its instance or shard---- hibernated
 //	         ----nothing in flight, idle for Options.HibernateAfter---->
@@ -39,7 +39,7 @@ func (m *residents) hibernate(l *idle, e *entity) bool {
 	l.Take(e)
 	e.shard.entities.Remove(e)
 	e.inst.SetHibernated(e.handle, p)
-	e.phase, e.inst, e.typ, e.seen = cold, nil, nil, window.Window{} // in case something still refers to e
+	e.phase, e.inst, e.typ, e.seen = cold, nil, nil, window.Window{} // in case there still is a reference to e
 	return true
 }
 
@@ -119,9 +119,9 @@ func (m *residents) dropHibernated(p resident.Slot) {
 	}
 }
 
-// discardHibernated forgets all hibernated entities when the executor ends. They
-// have nothing in flight, and their instances are about to be closed. Waking
-// millions of them would need more time than a node has to stop.
+// discardHibernated forgets all hibernated entities when the executor ends.
+// They have nothing in flight, and their instances are about to be closed.
+// Waking millions of them would take longer than a node has to stop.
 func (m *residents) discardHibernated() {
 	for _, s := range m.shards {
 		m.known -= s.hibernated.Len()
@@ -152,15 +152,15 @@ func (m *residents) hibernateIdle(l *idle, most int) (looked int) {
 			break
 		}
 		if l.MarkExamined(); m.canHibernate(e) && !m.hibernate(l, e) {
-			break // no memory
+			break // there is no memory for the record
 		}
 	}
 	return looked
 }
 
 // wakeOldest wakes the first hibernated entity of a type if it has been idle
-// for the type's idle time, and otherwise schedules the next check for that
-// time.
+// for the type's idle time. Otherwise it schedules the next check for the end
+// of that time.
 func (m *residents) wakeOldest(l *idle) {
 	p, touched := m.hibernated.First(&l.log)
 	if p == 0 {

@@ -14,7 +14,7 @@ import (
 // TestHibernationPreservesEntities checks that an entity is unchanged after
 // hibernation. It fails if a field is added to entity and not to its record.
 func TestHibernationPreservesEntities(t *testing.T) {
-	ignored := map[string]bool{ // covered by other fields
+	ignored := map[string]bool{ // compared by means of other fields
 		"phase": true, "waits": true, "seg": true,
 		"place": true, "idler": true, "last": true, "waiting": true, "extra": true,
 	}
@@ -118,8 +118,8 @@ func TestHibernationFillsAndFreesPages(t *testing.T) {
 	t.Logf("at most %d KiB of pages", most>>10)
 }
 
-// TestCloseDiscardsHibernatedEntities checks that Close leaves nothing of
-// hibernated entities, and evicts the others as usual.
+// TestCloseDiscardsHibernatedEntities checks that Close frees everything that
+// hibernated entities use, and evicts the other entities as usual.
 func TestCloseDiscardsHibernatedEntities(t *testing.T) {
 	const entities = 500
 	j := crowd(entities, 1)

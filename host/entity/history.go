@@ -38,8 +38,9 @@ type HistoryReader interface {
 	// nil if there is none.
 	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, use journal.SnapshotUse,
 		below journal.Sequence) (*journal.Snapshot, error)
-	// IsAbsent reports whether the entity never had a record, if this is known
-	// without I/O; false means nothing. It does not block for long.
+	// IsAbsent returns true if it is known without I/O that the entity never
+	// had a record. If it returns false, the entity may or may not have
+	// records. It does not block for long.
 	IsAbsent(shard sharding.ShardID, entity sharding.EntityID) bool
 	// PendingMessages returns the number of unacknowledged messages of an
 	// entity as of a log index.
@@ -80,9 +81,9 @@ type historyLoad struct {
 	ID     sharding.EntityID
 	Shard  sharding.ShardID
 	Type   *Type
-	Below  journal.Sequence // snapshots from this sequence on do not load; 0 for none
+	Below  journal.Sequence // only snapshots with a lower sequence load; 0 for no limit
 	Whole  bool             // read the whole window
-	Limits window.Limits    // of the window
+	Limits window.Limits    // limits of the window
 	End    journal.Sequence // sequence of the last record to read; 0 reads all
 	// Beyond, if it is set, is called before each record once the load has read
 	// costlyBytes. It may block; an error ends the load.
@@ -90,7 +91,7 @@ type historyLoad struct {
 
 	read     int              // bytes of records that were read
 	hasState bool             // the guest has a state
-	from     journal.Sequence // sequence of the snapshot; 0 if it began with the first event
+	from     journal.Sequence // sequence of the snapshot that the load began with; 0 if it began with the first event
 }
 
 // HasState reports whether a step has created a state in the guest.
@@ -106,21 +107,21 @@ func (l *historyLoad) MarkRefused() { l.hasState = false }
 // historyChunk is a part of an entity's history on its way from a loader to the
 // executor: events for the guest to apply, and commands to remember.
 type historyChunk struct {
-	Replay   historyReplay     // of all chunks so far
+	Replay   historyReplay     // sum over all chunks so far
 	Partial  *journal.Snapshot // a snapshot whose window was not read
 	Seen     window.Batch
 	Commands bool             // the chunk has only commands to remember, and nothing for the guest
 	Exists   bool             // the entity exists after the chunk
 	Outbox   uint64           // messages in flight; last chunk only
 	AsOf     uint64           // log index as of which Outbox was counted
-	Chain    uint8            // of a run; last chunk only
-	Sequence journal.Sequence // after the chunk
-	Hash     journal.Hash     // at Sequence
+	Chain    uint8            // length of the chain that started a run; last chunk only
+	Sequence journal.Sequence // sequence after the chunk
+	Hash     journal.Hash     // hash of the chain at Sequence
 	Last     bool
 	Err      error
 
-	snapshot      *journal.Snapshot // for the first chunk of a state, if there is one
-	version       int               // of the state in snapshot; 0 means the module's own
+	snapshot      *journal.Snapshot // snapshot for the first chunk of a state, if there is one
+	version       int               // version of the state in snapshot; 0 means the module's own
 	afterDeletion bool              // the entity was deleted before this chunk
 	start         journal.Sequence  // sequence of the deletion
 	frames        []byte
@@ -128,8 +129,8 @@ type historyChunk struct {
 
 // historyReplay is the cost of the next load of an entity.
 type historyReplay struct {
-	Events   int32 // since the newest snapshot
-	Bytes    int32 // of the records of these events
+	Events   int32 // events since the newest snapshot
+	Bytes    int32 // bytes of the records of these events
 	Snapshot int32 // bytes of records that must accumulate before another snapshot
 }
 
@@ -140,8 +141,8 @@ func (r *historyReplay) Add(events, bytes int) {
 }
 
 // snapshotCost returns the bytes of records that must accumulate before a
-// snapshot like s is worth its cost. A filter is optional, so it counts
-// eightfold, to remain a small part of what is written.
+// snapshot like s is worth its cost. The filter is optional, so its size counts
+// eightfold; it thus remains a small part of the bytes that are written.
 func snapshotCost(s *journal.Snapshot) int32 { return int32(len(s.State) + 8*len(s.Filter)) }
 
 // commandsBytes is the size of ids and replies at which a chunk of commands is
@@ -160,8 +161,8 @@ var (
 )
 
 // loadAttempts bounds how often a load starts again because the records that it
-// was about to read were compacted away. One snapshot of an evicted entity can
-// still be in flight.
+// was about to read were compacted away. For example, a snapshot of an evicted
+// entity can still be in flight.
 const loadAttempts = 4
 
 // Read reads the history and emits it in chunks. emit blocks until the executor
@@ -361,8 +362,8 @@ func (c *runChain) add(rec *journal.Record) {
 }
 
 // snapshot returns the newest snapshot that the type's module loads. Once the
-// guest has refused one, it excludes snapshots of last resort, because only the
-// newest one of an entity was verified.
+// guest has refused a snapshot, those of last resort are excluded, because only
+// the newest snapshot of an entity was verified.
 func (l *historyLoad) snapshot(ctx context.Context, h HistoryReader) (*journal.Snapshot, error) {
 	use := l.Type.SnapshotUse
 	if l.Below > 0 && l.End == 0 && !l.Type.Durable {

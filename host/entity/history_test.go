@@ -258,7 +258,7 @@ func TestLongReadingsTakeTurns(t *testing.T) {
 
 	turns <- struct{}{} // the turn of another load
 	l = begin(func(n int) {
-		if n > costlyBytes/size { // the next record needs a turn
+		if n > costlyBytes/size { // so the next record needs a turn
 			l.cancel()
 		}
 	})
@@ -273,11 +273,11 @@ func TestLongReadingsTakeTurns(t *testing.T) {
 	}
 }
 
-// skipping is the history of an entity without events, of which loads read
-// only the last records.
+// skipping is the history of an entity without events. Loads read only its last
+// records.
 type skipping struct {
 	latest
-	limits window.Limits // asked for
+	limits window.Limits // limits of the last ReadRecent
 }
 
 func (s *skipping) ReadRecent(_ context.Context, _ sharding.ShardID, _ sharding.EntityID, commands, replyBytes int, age int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
@@ -291,8 +291,8 @@ func (s *skipping) ReadRecent(_ context.Context, _ sharding.ShardID, _ sharding.
 }
 
 // TestSkippedRecordsCountAsForgotten checks that a load of an entity without
-// events reads what the window can hold, and notes the time before which
-// commands are unknown, so that none of their retries is executed.
+// events reads only as many records as the window can hold, and that no retry
+// is executed whose first attempt may be among the skipped ones.
 func TestSkippedRecordsCountAsForgotten(t *testing.T) {
 	h := &skipping{}
 	for i := range 5 {

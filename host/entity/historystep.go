@@ -55,7 +55,7 @@ func (s *historyStep) HasSnapshot() bool { return s.stored }
 // Do performs the step on the state of a handle.
 func (s *historyStep) Do(g Guest, handle uint64) error {
 	if s.versionErr != nil {
-		return s.versionErr // a guest that does not know of versions would misread it
+		return s.versionErr // without support for versions, the guest would misread the state
 	}
 	if s.afterDeletion {
 		if err := g.Drop(handle); err != nil {

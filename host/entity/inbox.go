@@ -18,7 +18,8 @@ type receipt struct{ number, proposal uint64 }
 // counting those in flight.
 const inboxSources = 1024
 
-// noteReceipt notes that a proposal records a message number of a source.
+// noteReceipt remembers the number of the message that a proposal records, as
+// the highest one received from its source.
 func (e *entity) noteReceipt(source sharding.EntityID, number, proposal uint64) {
 	m := e.withMessages()
 	if m.inbox == nil {
@@ -42,11 +43,11 @@ type inquiry struct {
 	shard  sharding.ShardID
 	id     sharding.EntityID
 	source sharding.EntityID
-	entity *entity          // its first request waits for the answer; nil if req does
-	req    *request.Request // request to reject a message, which waits for the answer; nil if entity does
+	entity *entity          // entity whose first request waits for the answer; nil if req waits
+	req    *request.Request // request to reject a message, which waits for the answer; nil if entity waits
 	stale  bool             // the answer may be older than a rejection
 
-	histories Histories // answers the inquiry
+	histories Histories // source of the answer
 	number    uint64
 	err       error
 }
@@ -107,7 +108,7 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 		s.awaitCommit(r, has.proposal, false)
 	case msg.After > has.number:
 		if has.proposal <= s.log.DecidedTo() {
-			delete(e.withMessages().inbox, msg.Source) // read it again for the next message
+			delete(e.withMessages().inbox, msg.Source) // the receipt is read again for the next message
 		}
 		s.settle(r, request.Result{Err: &request.GapError{Wanted: has.number + 1}})
 	case d.readOnly():

@@ -13,11 +13,11 @@ import (
 type guestInstance[E comparable] struct {
 	pool       *instancePool[E]
 	guest      Guest           // nil until the first call has returned
-	entities   []E             // by handle; zero if free
-	hibernated []resident.Slot // by handle, for hibernated entities; 0 for others
+	entities   []E             // entities by handle; zero if a handle is free
+	hibernated []resident.Slot // slots of hibernated entities by handle; 0 for others
 	free       []uint32
 	number     uint32
-	bytes      int64 // of guest memory, after the last call
+	bytes      int64 // size of guest memory after the last call
 	resident   int
 	capacity   int  // largest number of entities that it has had at this size
 	reserved   bool // reserved for one entity that faulted before

@@ -94,7 +94,7 @@ func (m *residents) evict(e *entity) {
 	case in.Resident() > 0:
 	case in.IsReserved():
 		m.closeInstance(in)
-	case !m.empty: // another entity may come soon
+	case !m.empty: // keep the instance, because another entity may come soon
 		m.empty = true
 		m.scheduleSweep(m.now.Add(recycleAfter).UnixNano())
 	}

@@ -23,10 +23,10 @@ import (
 const (
 	// typeMost bounds the waiting deliveries of a type in an executor.
 	typeMost = 1024
-	// These bound the deliveries that are admitted and not decided: aloneMost
-	// while there are no callers, besideMost while callers are answered
-	// quickly. Otherwise it is half the number of unanswered requests of
-	// callers, and at least leastMost.
+	// These bound the deliveries that are admitted and not decided. The bound
+	// is aloneMost while there are no callers, and besideMost while callers are
+	// answered quickly. Otherwise it is half the number of unanswered requests
+	// of callers, and at least leastMost.
 	aloneMost  = 1024
 	besideMost = 256
 	leastMost  = 32
@@ -35,8 +35,8 @@ const (
 	// fuelBurst.
 	fuelRate  = 2_000_000_000
 	fuelBurst = 50 * time.Millisecond
-	// deliveryFuel is the cost of a delivery in fuel, byteFuel that of each
-	// byte of its record.
+	// deliveryFuel is the fuel that is charged for a delivery, and byteFuel the
+	// fuel for each byte of its record.
 	deliveryFuel = 50_000
 	byteFuel     = 100
 )
@@ -68,11 +68,11 @@ type deliveryIntake struct {
 	exec     intakeExecutor
 	types    map[string]*queue
 	waiting  int
-	admitted int   // admitted and not decided
+	admitted int   // number of deliveries admitted and not decided
 	clock    int64 // virtual time: the cost of the type admitted last; new types start with it
 	fuel     float64
 	counted  int64 // when fuel was last updated
-	callers  int64 // when the last request of a caller arrived, unix nanoseconds
+	callers  int64 // time of the last request of a caller, unix nanoseconds
 }
 
 // queue holds the waiting deliveries of one type.

@@ -9,7 +9,7 @@ import (
 // Lead is a shard's leadership as this node knows it.
 type Lead struct {
 	Term   sharding.Term
-	Leader sharding.ReplicaID // 0 if unknown
+	Leader sharding.ReplicaID // 0 if no leader is known
 	Self   bool
 	// Serving reports whether this node leads and has applied the first entry of
 	// its term.
@@ -23,7 +23,7 @@ type Lead struct {
 // leads holds the latest leadership of each shard, for listings and readiness.
 type leads struct {
 	mu     sync.Mutex
-	shards []Lead          // by shard id; 0 is the metadata shard
+	shards []Lead          // leaderships by shard id; 0 is the metadata shard
 	noop   []sharding.Term // highest term whose first entry is applied
 	// changed is closed and replaced on every change.
 	changed chan struct{}
@@ -99,8 +99,8 @@ func (r *ShardRouter) LeadsChanged() <-chan struct{} {
 	return r.leads.changed
 }
 
-// HasLeaders reports whether each of the shards has a leader, and those that this node
-// leads are being served.
+// HasLeaders reports whether each of the shards has a leader. If this node
+// leads a shard, it must also have begun to serve it.
 func (r *ShardRouter) HasLeaders(shards []sharding.ShardID) bool {
 	r.leads.mu.Lock()
 	defer r.leads.mu.Unlock()

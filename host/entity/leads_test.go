@@ -21,7 +21,7 @@ func TestHasLeadersOnlyWhenServing(t *testing.T) {
 	check(false, "nothing heard")
 	r.leads.setLeader(0, 2, 7, true)
 	r.leads.noteTermStart(0, 2)
-	r.leads.noteTermStart(1, 3) // before the election is reported
+	r.leads.noteTermStart(1, 3) // before the election is reported to r
 	r.leads.setLeader(1, 3, 8, true)
 	check(false, "shard 2 has no leader")
 	r.leads.setLeader(2, 4, 9, false)

@@ -18,14 +18,14 @@ import "slices"
 
 // leaving holds the entities of an ended leadership that are still in memory.
 type leaving struct {
-	entities []*entity // some may have left since
+	entities []*entity // some of these may have left since
 	busy     []*entity // entities whose instances had a guest call in progress
 	at       int       // position in the table of hibernated entities
 }
 
-// split returns the entities of a shard that must leave now, because something
-// is in progress for them or they wait, and entities that may leave later. It
-// forgets their proposals, because the log of the leadership ends.
+// split divides the entities of a shard into those that must leave now, because
+// something is in progress for them or they wait, and those that may leave
+// later. It forgets their proposals, because the log of the leadership ends.
 func (c *core) split(s *shard) (now, later []*entity) {
 	involved := make(map[*entity]bool)
 	for v := range c.detachedCalls {

@@ -23,7 +23,7 @@ const (
 
 // remove deletes an entity for an operator. It writes a record even if the
 // entity does not exist, so that a retry of the request does not delete a later
-// entity of the same name.
+// entity with the same id.
 func (d *decider) remove(e *entity, r *request.Request) {
 	now, hash, done := d.answerKnownAction(e, r, DeleteAction)
 	switch {

@@ -80,7 +80,7 @@ func TestBudgetDelaysSpendersInDebt(t *testing.T) {
 		{time.Second / 8, 0, 0},                       // the debt is paid
 		{100 * time.Second, 1001, time.Second / 1000}, // a longer pause saves the budget of one second only
 		{budgetMost, 0, 0},
-		{0, 1 << 40, budgetMost - time.Second}, // the longest wait
+		{0, 1 << 40, budgetMost - time.Second}, // the debt is limited to the longest wait
 		{0, 1 << 62, budgetMost},
 		{-10 * budgetMost, 0, 0}, // the clock was set back
 		{0, 1000, time.Second},

@@ -42,7 +42,7 @@ func (c *core) startLoad(e *entity) {
 	}
 	c.stats.Loads++
 	if t.Transient || c.opts.Histories.IsAbsent(e.shard.id, e.id) {
-		c.onChunk(x.load, &historyChunk{Last: true}) // there is no history
+		c.onChunk(x.load, &historyChunk{Last: true}) // the entity has no history
 		return
 	}
 	c.runner.Start(x.load)
@@ -196,7 +196,7 @@ func (c *core) fallBack(e *entity, err error) {
 	e.extra.below = e.extra.load.From()
 	c.opts.Logger.Warn("cannot load a snapshot", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
 	if errors.Is(err, errInitialRefused) {
-		e.extra.load.MarkRefused() // there is no state to drop
+		e.extra.load.MarkRefused() // the guest has no state to drop
 		c.residents.evict(e)
 	} else {
 		c.stats.Faults++

@@ -45,7 +45,7 @@ func TestIdleLoaderIsReused(t *testing.T) {
 		done := make(chan struct{})
 		r.Do("", false, func() { close(done) })
 		<-done
-		for idle := 0; idle == 0; { // until it waits for the next job
+		for idle := 0; idle == 0; { // wait until a goroutine waits for the next job
 			r.mu.Lock()
 			idle = r.idle
 			r.mu.Unlock()

@@ -49,7 +49,7 @@ func TestRetryOfALostCommandIsNotAcknowledged(t *testing.T) {
 // to it.
 func TestLongGuestCallDoesNotSetLogClockBack(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.InstanceBytes = 1 // one instance for each entity
+	w.core.opts.InstanceBytes = 1 // so each entity gets its own instance
 	w.tell("slow")
 	w.tell("fast")
 	w.long = true

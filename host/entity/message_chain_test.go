@@ -22,10 +22,10 @@ func (w *world) sentTo(name string, d request.Delivery) request.Result {
 	})
 }
 
-// TestMessageChainEndsAfterMaxHops checks that 64 messages in a chain are executed, each
-// with its hop count, and that the next one becomes a dead letter, whether or
-// not the source wants an answer. Below the cluster version that has hops,
-// nothing is counted.
+// TestMessageChainEndsAfterMaxHops checks that 64 messages in a chain are
+// executed, each with its hop count, and that the next one becomes a dead
+// letter, whether or not the source wants an answer. Below the cluster version
+// that has hop counts, messages are not counted.
 func TestMessageChainEndsAfterMaxHops(t *testing.T) {
 	for _, version := range []sharding.ClusterVersion{sharding.Version1, sharding.Version2} {
 		w := quiet(t)

@@ -33,7 +33,7 @@ type messages struct {
 	inquiries []*inquiry
 	arrived   []request.Arrived
 	faults    map[journal.ItemID]int
-	under     int          // deliveries in flight
+	under     int          // number of deliveries in flight
 	flying    map[pair]int // deliveries in flight by channel
 	// Counts of the outcomes that occurred.
 	delivered, duplicates, gaps, answers, tokens, refusals, full, dead int
@@ -294,8 +294,9 @@ func (p *messages) waiting() []journal.Message {
 	return slices.DeleteFunc(slices.Clone(p.outbox), func(s journal.Message) bool { return p.flying[pair{s.Source, s.Destination}] >= pairWindow })
 }
 
-// pumpOnce delivers a message from the outbox, usually the next one, rarely one
-// that is too early or was delivered before, or acknowledges some.
+// pumpOnce either delivers a message from the outbox or acknowledges some.
+// Usually it delivers the next message, rarely one that is too early or was
+// delivered before.
 func (w *world) pumpOnce() {
 	p := &w.messages
 	if len(p.arrived) > 0 && w.rnd.IntN(3) == 0 {

@@ -50,7 +50,7 @@ func TestExecutorMatchesSequentialModel(t *testing.T) {
 	}
 	for _, seed := range seeds {
 		w := newWorld(t, seed)
-		if seed%2 == 1 { // entities leave their shard in many turns
+		if seed%2 == 1 { // entities leave a lost shard in many turns
 			w.core.opts.LeaveSlice, w.core.mayLeave = 1, 1
 		}
 		if seed/2%2 == 0 { // below this version, sends with tokens are rejected
@@ -127,9 +127,9 @@ type client struct {
 	w         *world
 	req       *request.Request
 	id        journal.CommandID
-	retry     bool             // an earlier attempt was made
+	retry     bool             // the id was sent before
 	seen      int64            // committed sum of the entity when it was sent
-	sequence  journal.Sequence // of the entity then
+	sequence  journal.Sequence // sequence of the entity when it was sent
 	deletions int              // deletions of the entity before it
 }
 
@@ -355,9 +355,9 @@ func (w *world) commandFor(c *client) {
 	if w.rnd.IntN(10) == 0 {
 		r.ExpectedSequence = int64(w.rnd.IntN(20))
 	}
-	if len(w.sent) > 0 && w.rnd.IntN(5) <= w.often { // repeat an old one
+	if len(w.sent) > 0 && w.rnd.IntN(5) <= w.often { // repeat an old id
 		old := w.ids[w.rnd.IntN(len(w.ids))]
-		if w.rnd.IntN(2) == 0 { // probably one in flight
+		if w.rnd.IntN(2) == 0 { // choose an id whose command is probably in flight
 			old = w.ids[len(w.ids)-1-w.rnd.IntN(min(5, len(w.ids)))]
 		}
 		s := w.sent[old]
@@ -383,7 +383,7 @@ func (w *world) note(c *client) {
 	}
 }
 
-// Complete checks an answer against the present log, which must already have
+// Complete checks an answer against the log, which must already contain
 // everything that the answer depends on.
 func (c *client) Complete(r *request.Request) {
 	if c.req == nil {
@@ -512,7 +512,7 @@ func (w *world) chunk() {
 func (w *world) elect() {
 	if !w.electing {
 		w.electing, w.deposed = true, false
-		w.serve(w.newest - min(w.newest, uint64(w.rnd.IntN(3)))) // another node's revision
+		w.serve(w.newest - min(w.newest, uint64(w.rnd.IntN(3)))) // another node may serve an older revision
 		w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 1, Self: true})
 		return
 	}

@@ -60,14 +60,15 @@ type outboxTotals interface {
 	Totals() (messages, bytes int)
 }
 
-// unrestricted lets every shard be led. It has no always-on types.
+// unrestricted are activations that let the executor lead every shard and have
+// no always-on types.
 type unrestricted struct{}
 
 func (unrestricted) ReachedRevision() uint64                         { return math.MaxUint64 }
 func (unrestricted) AlwaysOn() []string                              { return nil }
 func (unrestricted) Singletons(sharding.ShardID) []sharding.EntityID { return nil }
 
-// defaultSettings are the settings of types if nothing is set.
+// defaultSettings are the settings of types that set nothing.
 type defaultSettings struct{}
 
 func (defaultSettings) IdleAfter(string) (time.Duration, bool)     { return 0, false }
@@ -103,7 +104,7 @@ type Options struct {
 
 	ClusterVersion func() sharding.ClusterVersion // the cluster version for written formats; default sharding.FirstVersion
 
-	Window         window.Limits // of idempotency windows; must be equal on every node
+	Window         window.Limits // limits of idempotency windows; must be equal on every node
 	EntityInFlight int           // waiting requests of an entity, default 1,024
 	ShardInFlight  int           // undecided requests of a shard, default 4,096
 	BatchBytes     int           // size at which an entry is proposed, default 256 KiB

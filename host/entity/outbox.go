@@ -32,10 +32,10 @@ func (b *base) sourceSection(d *request.Delivery) journal.MessageSource {
 // entityMessages holds an entity's messages as its executor knows them.
 type entityMessages struct {
 	inbox   map[sharding.EntityID]receipt // if in memory: the known receipts by source
-	inquiry *inquiry                      // the first request waits for it; nil if none
+	inquiry *inquiry                      // inquiry for which the first request waits; nil if none
 	outbox  int                           // if in memory: number of messages in flight
 	asOf    uint64                        // outbox includes acknowledgements up to this log index
-	emptied []uint64                      // while loading: log indexes of acknowledgements
+	emptied []uint64                      // while loading: log indexes of acknowledgements that arrive
 }
 
 // withMessages returns the entity's messages and creates them if necessary.

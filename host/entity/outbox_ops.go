@@ -130,7 +130,7 @@ func (s *shard) askRefuse(r *request.Request) {
 func (s *shard) refuse(q *inquiry) {
 	r := q.req
 	if _, asked := s.refusals[q]; !asked {
-		return // answered when the leadership ended
+		return // the request was answered when the leadership ended
 	}
 	delete(s.refusals, q)
 	d := r.Delivery

@@ -29,7 +29,7 @@ const (
 // idle holds the entities of one type, the least recently used first.
 type idle struct {
 	resident.Idle[*entity]
-	after time.Duration // idle time after which they leave; 0 means never
+	after time.Duration // idle time after which these entities leave; 0 means never
 	log   resident.Log[*Type]
 }
 
@@ -111,8 +111,8 @@ func (m *residents) noteUse(e *entity) {
 	}
 }
 
-// isIdle reports whether the entity can leave memory without any effect: it
-// has no request and nothing in flight.
+// isIdle reports whether the entity has no request and nothing in flight, so
+// that it can leave memory without any effect.
 func (e *entity) isIdle() bool {
 	return e.phase == inMemory && e.waiting.Len() == 0 && !e.inst.IsBusy() && e.last <= e.shard.log.DecidedTo()
 }

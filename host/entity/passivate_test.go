@@ -12,7 +12,7 @@ import (
 // of memory, frequently used entities stay while many others pass through.
 func TestMemoryBudgetKeepsFrequentlyUsedEntities(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.InstanceBytes, w.core.opts.ExecutorBytes = 40, 39 // one instance with 40 entities
+	w.core.opts.InstanceBytes, w.core.opts.ExecutorBytes = 40, 39 // room for one instance with 40 entities
 	for round := range 40 {
 		for i := range 10 {
 			w.tell("hot" + strconv.Itoa(i))

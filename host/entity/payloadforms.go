@@ -16,7 +16,7 @@ type TypeInputs struct {
 	// Commands and Queries are the allowed names. If nil, the guest decides.
 	Commands, Queries map[string]bool
 	Forms             PayloadForms
-	Settings          inputSettings // nil: there are none, and payloads are checked
+	Settings          inputSettings // nil means no settings; payloads are then checked
 }
 
 // inputSettings are the settings of a type for its guests. No method may block.
@@ -137,7 +137,7 @@ func suggestName(err error, name string, names, hidden map[string]bool) error {
 // type does not accept, or nil if it does. It does not check the payload.
 func (t *Type) RefusesMessage(to sharding.EntityID, r *request.Request) *request.RejectedError {
 	switch {
-	case !r.Delivery.Answer && !t.Accepts(to, r.Delivery.Source): // the entity has asked for an answer
+	case !r.Delivery.Answer && !t.Accepts(to, r.Delivery.Source): // an answer that the entity has asked for is always accepted
 		return &request.RejectedError{Code: request.CodeNotAccepted, Message: "the entity type does not accept messages from the sender's type"}
 	case !t.HasCommand(r.Name):
 		return &request.RejectedError{Code: request.CodeNotFound, Message: "the entity type has no such command"}

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// adding returns a type whose command "add" has the schema that the SDK derives
-// for the counter if formed is set, and no schema otherwise.
+// adding returns a type with the command "add". If formed is set, the command
+// has the schema that the SDK derives for the counter; otherwise it has none.
 func adding(t testing.TB, formed bool) (*Type, *request.Request) {
 	t.Helper()
 	s, err := schema.Compile([]byte(`{"type":["object","null"],"additionalProperties":false,"properties":{"amount":{"type":["integer","string"],"format":"int64","description":"what is added, which may be below 0"}}}`), nil)

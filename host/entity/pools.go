@@ -9,13 +9,13 @@ type instancePool[E comparable] struct {
 	typ       *Type // any type of the module: they share Instantiate
 	most      int64 // bytes at which an instance is full
 	instances []*guestInstance[E]
-	counters  []*typeCounter // by the type's index in the module
+	counters  []*typeCounter // counters of types, by the type's index in the module
 }
 
 // instancePools holds all instances of an executor.
 type instancePools[E comparable] struct {
 	pools      map[guestPool]*instancePool[E]
-	all        []*guestInstance[E] // oldest first
+	all        []*guestInstance[E] // instances, oldest first
 	numbered   map[uint32]*guestInstance[E]
 	lastNumber uint32 // number of the latest instance
 }
@@ -61,7 +61,7 @@ func (p *instancePools[E]) Open(pool *instancePool[E], alone bool) *guestInstanc
 	p.numbered[in.number] = in
 	pool.instances = append(pool.instances, in)
 	p.all = append(p.all, in)
-	p.pools[pool.typ.Pool()] = pool // it may have been deleted when it was empty
+	p.pools[pool.typ.Pool()] = pool // the pool may have been deleted when it was empty
 	return in
 }
 

@@ -63,7 +63,7 @@ func (l *executor) runCall(call *guestCall) bool {
 }
 
 // preempt starts another goroutine that takes over the executor, if the call
-// with this mark still blocks it.
+// with this mark is still in progress.
 func (l *executor) preempt(v *callSlot, mark uint64) {
 	if v.state.CompareAndSwap(mark, preempted) {
 		l.stats.preemptions.Add(1)
@@ -96,7 +96,7 @@ func (l *executor) runWatchdog() {
 			v := l.current.Load()
 			mark, n := v.state.Load(), l.turns.Load()
 			switch {
-			case mark == preempted: // the executor's next goroutine does not run yet
+			case mark == preempted: // the goroutine that takes over the executor does not run yet
 				rest = 0
 			case mark != 0 && mark == seen:
 				l.preempt(v, mark)

@@ -11,8 +11,9 @@ import (
 // checksumEvery is the minimum interval between two replica checksums of a shard.
 const checksumEvery = 10 * time.Second
 
-// proposeChecksum proposes the replica checksum of the shard's rows, for the other
-// replicas to compare with theirs. If it is lost, it is not retried.
+// proposeChecksum proposes the replica checksum of the shard's rows, so that
+// other replicas compare it with theirs. If the proposal is lost, it is not
+// retried.
 func (s *shard) proposeChecksum(p *journal.Proof) {
 	if p == nil || s.state != leading || s.opts.ClusterVersion() < sharding.VersionConsistencyChecks {
 		return
@@ -114,7 +115,7 @@ func (e *entity) stall() bool {
 	}
 	e.stalled = true
 	s.stalled = append(s.stalled, e)
-	e.shard.unloaded[e] = struct{}{} // its requests have deadlines
+	e.shard.unloaded[e] = struct{}{} // the requests of an entity in unloaded can expire
 	return true
 }
 
@@ -266,7 +267,7 @@ func (s *shard) release() {
 	s.log.Release(func(r *request.Request) { s.settle(r, r.Result) })
 }
 
-// decideAgain dispatches the requests that may have seen a lost proposal again.
+// decideAgain dispatches the requests again that may have seen a lost proposal.
 func (c *core) decideAgain(s *shard, lost *proposal) {
 	of := make(map[sharding.EntityID]struct{}, len(lost.Commands))
 	for _, x := range lost.Commands {

@@ -19,8 +19,8 @@ type Rate struct {
 // longer than the microsecond that such a rate allows it.
 const mostRate = 1_000_000
 
-// NewRate returns a Rate, or nil, which limits nothing, if perSecond is not
-// positive or at least mostRate.
+// NewRate returns a Rate, or nil if perSecond is not positive or at least
+// mostRate. A nil Rate limits nothing.
 func NewRate(perSecond int64) *Rate {
 	if perSecond <= 0 || perSecond >= mostRate {
 		return nil

@@ -14,7 +14,7 @@ import (
 func TestCommandOverTypeRateIsRejected(t *testing.T) {
 	w := quiet(t)
 	w.typ.Rate = NewRate(2)
-	w.tell("a") // command 1
+	w.tell("a") // this is command 1
 	w.tell("b")
 	records := len(w.log)
 	var limited *request.RateLimitedError

@@ -23,7 +23,7 @@ func (d *decider) makeRoom(e *entity, r *request.Request) bool {
 	if s.log.Next() == n || s.log.Has(n) {
 		return true
 	}
-	if e.phase == inMemory { // its state is ahead of the log
+	if e.phase == inMemory { // the state in memory is ahead of the log
 		d.exec.reload(e)
 	}
 	r.Again = true // other requests have been served since
@@ -84,7 +84,7 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) (r
 	}
 	d.stats.Commands++
 	d.stats.Events += uint64(len(rec.Events))
-	if e.inst != nil { // nil for a deletion without a guest
+	if e.inst != nil { // a deletion without a guest has no instance
 		e.inst.Pool().Counter(d.types, e.typ).Events(len(rec.Events))
 	}
 	s.touch()
@@ -109,8 +109,8 @@ func (d *decider) timerSections(e *entity, r *request.Request, rec *journal.Reco
 }
 
 // messageSections adds the message sections to a record: the message or dead
-// letter that caused it, the messages that its guest sends, and the rejection,
-// if it is one. It also counts them.
+// letter that caused it, the messages that its guest sends, and the rejection
+// if the record is one. It also counts the messages.
 func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Record) {
 	s, msg := e.shard, r.Delivery
 	if e.typ.Workflow && !e.exists {

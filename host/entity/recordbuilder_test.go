@@ -17,7 +17,7 @@ func TestRecordBuilderEncodesItsInput(t *testing.T) {
 		out    abi.Output
 		exists bool
 		want   []string // types of the events
-		flags  bool     // a tombstone
+		flags  bool     // the record has a tombstone
 	}{
 		{"an event", event, true, []string{"added"}, false},
 		{"a state", abi.Output{HasState: true, State: []byte("s")}, true, []string{"state.v2"}, false},

@@ -36,8 +36,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// crowd returns an executor with this many entities, each with some commands,
-// with ids and names like those of clients.
+// crowd returns an executor with the given number of entities, each with the
+// given number of commands. Ids and names look like those of real clients.
 func crowd(entities, commands int) *bench {
 	j := newBench()
 	typ := &Type{Name: "counter", Instantiate: func(context.Context) (Guest, error) { return &weightless{}, nil }}
@@ -57,8 +57,8 @@ func crowd(entities, commands int) *bench {
 	return j
 }
 
-// TestEmptyInstancesAreClosed checks that passivated entities leave nothing, and that
-// their guest is closed.
+// TestEmptyInstancesAreClosed checks that passivated entities leave nothing in
+// memory, and that their guest is closed.
 func TestEmptyInstancesAreClosed(t *testing.T) {
 	const entities = 1000
 	j := crowd(entities, 1)

@@ -19,9 +19,9 @@ import (
 // load to the next eviction. It is zero if the stay is not in the sample.
 type residentCheck struct {
 	sampled bool
-	due     bool             // its state must be taken in its next turn
-	leaves  bool             // it then leaves memory
-	from    journal.Sequence // sequence of the snapshot that it was loaded from; 0 for the first event
+	due     bool             // the state must be taken in the entity's next turn
+	leaves  bool             // the entity then leaves memory
+	from    journal.Sequence // sequence of the snapshot from which the entity was loaded; 0 for the first event
 }
 
 // StateCheck checks the states of some entities that leave memory. Its methods

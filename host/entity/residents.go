@@ -19,7 +19,7 @@ type residents struct {
 
 	cache      resident.Cache[*entity]
 	hibernated *resident.Store[*Type]
-	idle       map[string]*idle // by type
+	idle       map[string]*idle // entities in memory by type
 	empty      bool             // an instance has lost its last entity since the last sweep
 	sweepAt    int64            // time of the next sweep for idle entities, unix nanoseconds; 0 for never
 }
@@ -27,7 +27,8 @@ type residents struct {
 // residentsExecutor is the part of the executor that residents calls when entities
 // leave memory.
 type residentsExecutor interface {
-	// revive loads an entity that has left again if requests wait for it.
+	// revive loads an entity again that has left memory, if requests wait for
+	// it.
 	revive(*entity)
 	// mustCheckFirst reports whether the entity must not leave yet because its state
 	// must be taken.

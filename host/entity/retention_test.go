@@ -25,9 +25,9 @@ func cutAtFive(t *testing.T) *world {
 	return w
 }
 
-// TestCompactedHistoryNeedsSnapshot checks that an entity without its first events
-// is built from a snapshot and never from the remaining events alone, and that
-// after a deletion it starts again with the remaining command ids.
+// TestCompactedHistoryNeedsSnapshot checks that an entity whose first events
+// are gone is built from a snapshot and never from the remaining events alone.
+// After a deletion it starts again and still knows the remaining command ids.
 func TestCompactedHistoryNeedsSnapshot(t *testing.T) {
 	w := cutAtFive(t)
 	if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCompacted) {

@@ -110,8 +110,8 @@ func (d *decider) endOversizedRun(e *entity, r *request.Request) (ended, postpon
 	return true, false
 }
 
-// endFailed reports whether a module that was asked to end a run has not done
-// it. The request is then decided again, without the module.
+// endFailed reports whether a module was asked to end a run and has not done
+// so. The request is then decided again, without the module.
 func (d *decider) endFailed(e *entity, r *request.Request, err error) bool {
 	if r.Exec.End == nil {
 		return false

@@ -38,7 +38,7 @@ type shard struct {
 	exec    proposer
 	id      sharding.ShardID
 	state   leadership
-	term    sharding.Term // in which the executor leads, or led last
+	term    sharding.Term // term in which the executor leads, or led last
 	elected sharding.Term // term in which the executor leads, or led last
 	noop    sharding.Term // highest term whose no-op has been applied here
 	reopen  uint64        // number of the first proposal after a reopening in this term; 0 if there was none
@@ -46,7 +46,7 @@ type shard struct {
 	clock   int64         // highest recordedAt seen; the log clock never decreases
 	tenure
 	revisions activationRevisions[*entity]
-	dirty     bool // in core.dirty
+	dirty     bool // the shard is in core.dirty
 
 	entities   resident.Directory[*entity]
 	hibernated resident.Table
@@ -78,7 +78,7 @@ type tenure struct {
 // proposal is a proposal of a shard with the entities of its records.
 type proposal = openProposal[*entity]
 
-// isFull reports whether further proposals would only queue up in the log.
+// isFull reports whether further proposals would only wait in the log's queue.
 func (s *shard) isFull() bool {
 	return s.log.Bytes() >= s.opts.ProposedBytes || s.opts.Journal.Busy()
 }
@@ -115,8 +115,8 @@ func (s *shard) logNow() int64 {
 }
 
 // leaderChanged notes an election. The executor leads only after the no-op of
-// the new term is applied, because only then is everything that earlier leaders
-// acknowledged in the history that it loads.
+// the new term is applied, because only then does the history that it loads
+// contain everything that earlier leaders acknowledged.
 func (c *core) leaderChanged(id sharding.ShardID, term sharding.Term, self bool) {
 	s := c.shard(id)
 	if term < s.elected || term < s.term {
@@ -153,9 +153,10 @@ func (c *core) activate(s *shard) {
 	}
 }
 
-// stepDown answers all work in progress with an error, evicts the entities that
-// are involved, and evicts the rest in slices. The next leader may still commit
-// the proposals, so their outcome is unknown. All other errors are definite.
+// stepDown answers all work in progress with an error. It evicts the entities
+// that have work in progress at once, and the others in slices. The next leader
+// may still commit the proposals, so their outcome is unknown. All other errors
+// are definite.
 func (c *core) stepDown(s *shard) {
 	s.state = following
 	now, later := c.split(s)

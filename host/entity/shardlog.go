@@ -63,7 +63,7 @@ func (m *messageTotals) sub(o messageTotals) {
 type batch[E any] struct {
 	data     []byte
 	due      int64
-	rows     int // timers and messages that its records change
+	rows     int // number of timers and messages that its records change
 	messages messageTotals
 	commands []proposedCommand[E]
 }
@@ -81,8 +81,8 @@ func (l *shardLog[E]) Begin(next uint64) { l.next, l.decided = next, next-1 }
 // abandonedProposals is the work in progress of a leadership that ended.
 type abandonedProposals[E any] struct {
 	Proposed []openProposal[E]
-	Open     []proposedCommand[E] // of the open batch
-	OpenOps  []*request.Request   // of the open outbox operations
+	Open     []proposedCommand[E] // commands of the open batch
+	OpenOps  []*request.Request   // requests of the open outbox operations
 	Awaiting []*request.Request   // requests with a known outcome
 }
 
@@ -101,7 +101,7 @@ func (l *shardLog[E]) Next() uint64 { return l.next }
 // DecidedTo is the number up to which all proposals are applied or lost.
 func (l *shardLog[E]) DecidedTo() uint64 { return l.decided }
 
-// Idle reports whether nothing is open or proposed.
+// Idle reports whether no entry is open or proposed.
 func (l *shardLog[E]) Idle() bool {
 	return len(l.proposed) == 0 && len(l.batch.commands) == 0 && len(l.ops.reqs) == 0
 }
@@ -163,7 +163,7 @@ func (l *shardLog[E]) AddTimer(due int64) {
 }
 
 // CloseBatch closes the open batch and returns its proposal and its entry. ok
-// is false if nothing is open.
+// is false if no batch is open.
 func (l *shardLog[E]) CloseBatch() (p openProposal[E], entry []byte, ok bool) {
 	b := l.batch
 	if len(b.commands) == 0 {
@@ -232,8 +232,8 @@ func (l *shardLog[E]) Done(number uint64) (p openProposal[E], ok bool) {
 	return p, true
 }
 
-// Expire calls to with each late request, whether it is proposed or waits with
-// an outcome, and forgets the request. It does not withdraw the proposal.
+// Expire forgets each late request, whether its command is proposed or its
+// outcome waits, and calls to with it. It does not withdraw the proposal.
 func (l *shardLog[E]) Expire(late func(*request.Request) bool, to func(*request.Request)) {
 	for _, p := range l.proposed {
 		for i, c := range p.Commands {
@@ -253,7 +253,7 @@ func (l *shardLog[E]) Await(r *request.Request, barrier uint64, reads bool) (fre
 	return l.commitBarriers.await(r, barrier, reads, l.decided)
 }
 
-// Release calls to with each outcome that nothing holds any more.
+// Release calls to with each outcome that no barrier holds any more.
 func (l *shardLog[E]) Release(to func(*request.Request)) {
 	l.commitBarriers.take(func(r *request.Request) bool { return l.commitBarriers.isFree(r, l.decided) }, to)
 }

@@ -30,8 +30,8 @@ type ShardRouter struct {
 	meta      MetadataRequests
 	leads     leads
 	outside   RemoteRequests // handles the outcomes of proposals and reads from outside the executors; may be nil
-	outbox    outboxNotifier // may be nil
-	disputes  disputes       // may be nil
+	outbox    outboxNotifier // is notified of sent messages; may be nil
+	disputes  disputes       // knows disputed shards; may be nil
 }
 
 // RemoteRequests handles the outcomes of proposals and reads that do not come
@@ -67,15 +67,15 @@ type outboxNotifier interface {
 
 // ShardRouterOptions configure a ShardRouter.
 type ShardRouterOptions struct {
-	Executors int             // at least 1
-	Shards    uint32          // data shards of the cluster, at least 1
-	Locate    sharding.Locate // default hashes type and id
+	Executors int             // number of executors, at least 1
+	Shards    uint32          // number of data shards of the cluster, at least 1
+	Locate    sharding.Locate // maps entities to shards; the default hashes type and id
 	Metadata  MetadataRequests
 	Outside   RemoteRequests // nil if only executors propose and read
 	Executor  Options        // options of each executor
 	Disk      disk           // commands are rejected while it is full; may be nil
-	Disputes  disputes       // may be nil
-	Outbox    outboxNotifier // may be nil
+	Disputes  disputes       // knows disputed shards; may be nil
+	Outbox    outboxNotifier // is notified of sent messages; may be nil
 }
 
 // NewShardRouter starts the executors.

@@ -64,7 +64,7 @@ func (p *snapshots) countFailure(module journal.Digest) {
 // oversize notes that one entity's state is too large for a snapshot, or that
 // its guest failed to make one.
 type oversize struct {
-	until time.Time // until then, no snapshot is requested
+	until time.Time // no snapshot is requested before this time
 	why   string
 }
 
@@ -263,7 +263,7 @@ func (c *core) checkpoint(e *entity, payload []byte) {
 }
 
 // entry returns a snapshot entry of the entity's state, without its header. It
-// restarts the count of what a load replays.
+// also resets the count of the events and bytes that a load must replay.
 func (p *snapshots) entry(e *entity, state []byte) []byte {
 	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.snapshotWindow(), State: state}
 	snap.Retain, snap.Keep = e.typ.Retains(p.opts.Settings.RetentionOverride(e.id.Type))

@@ -214,9 +214,9 @@ func TestFailedSnapshotIsNotRetriedSoon(t *testing.T) {
 	}
 }
 
-// TestSnapshotsAreDueByEventsOrBytes checks snapshots by events for a type that sets a
-// number, and by events or bytes otherwise, and that a large state is not
-// written again for few bytes.
+// TestSnapshotsAreDueByEventsOrBytes checks that snapshots are due by the
+// number of events if the type sets one, and by events or bytes otherwise, and
+// that a large state is not written again after few bytes of records.
 func TestSnapshotsAreDueByEventsOrBytes(t *testing.T) {
 	c := newCore(Options{Journal: &bench{}}, nil)
 	for _, tt := range []struct {

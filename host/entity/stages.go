@@ -22,7 +22,7 @@ type StageTable struct {
 	bounds *telemetry.HistogramBounds
 
 	mu    sync.Mutex
-	all   map[string][]*counts // by entity type, one for each executor
+	all   map[string][]*counts // histograms by entity type, one element for each executor
 	other *counts              // shared by the types beyond mostTypes
 }
 

@@ -43,7 +43,7 @@ func TestStageDurationsAreObserved(t *testing.T) {
 	}
 	refused := request.ExecutorState{Since: at}
 	refused.RecordCall(executors[0], nil, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
-	var answered request.ExecutorState // from the window, without a guest call
+	var answered request.ExecutorState // answered from the window, without a guest call
 	answered.RecordCommit(at)
 	all := counted(t, b)
 	for stage, want := range map[string]struct {
@@ -65,7 +65,7 @@ func TestStageDurationsAreObserved(t *testing.T) {
 func TestStageSeriesAreBounded(t *testing.T) {
 	b := entity.NewStageTable()
 	at := time.Unix(1000, 0)
-	for range 2 { // two executors
+	for range 2 { // one for each executor
 		for i := range 150 {
 			l := request.ExecutorState{Since: at}
 			l.RecordCall(b.Of(fmt.Sprint("type", i)), nil, at, at)

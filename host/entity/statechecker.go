@@ -70,7 +70,7 @@ type StateChecker struct {
 	done   chan struct{}
 
 	mu    sync.Mutex
-	types map[string]*checkedType // by entity type; at most as many as were active
+	types map[string]*checkedType // counts by entity type; bounded by the number of types that were active
 }
 
 // StateCheckCounts counts the checks of a type's entities.
@@ -196,8 +196,8 @@ func (s *StateChecker) check(ctx context.Context, r *checkedState) {
 	s.note(r, equal)
 }
 
-// Compare builds a state again and reports whether it is equal. It fails if
-// some records of the state are missing.
+// Compare builds the state of r again and reports whether it is equal. It fails
+// if some records of the state are missing.
 func (s *StateChecker) Compare(ctx context.Context, r *checkedState) (equal bool, err error) {
 	state, err := s.build(ctx, r)
 	if errors.Is(err, errNoBase) {
@@ -252,7 +252,7 @@ func (s *StateChecker) build(ctx context.Context, r *checkedState) ([]byte, erro
 	}()
 	l := &historyLoad{ID: r.ID, Shard: r.Shard, Type: r.Type, Below: r.From + 1, End: r.Sequence}
 	var step historyStep
-	err = context.Canceled // the result if reading ends before the last chunk
+	err = context.Canceled // the result if the read ends before the last chunk
 	l.Read(ctx, s.opts.Histories, s.opts.ChunkBytes, func(ch *historyChunk) error {
 		if err = ch.Err; err == nil {
 			err = evolveForCheck(guest, &step, l, ch, r)

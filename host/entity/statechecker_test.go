@@ -49,8 +49,8 @@ func (noHistory) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf u
 }
 
 // TestBusyStateCheckDropsStates checks that during a long check a few states
-// wait and further ones are dropped, that offering never blocks, and that Close
-// ends the check.
+// wait and later ones are dropped, that Offer never blocks, and that Close ends
+// the check.
 func TestBusyStateCheckDropsStates(t *testing.T) {
 	guest := &stuck{begun: make(chan struct{}, 1), interrupted: make(chan struct{})}
 	typ := &Type{Name: "slow", Instantiate: func(context.Context) (Guest, error) { return guest, nil }}

@@ -22,7 +22,7 @@ func TestStepDownReportsDefiniteOutcomes(t *testing.T) {
 	const (
 		proposed = iota
 		repeated // a retry of the proposed command
-		refused  // rejected after the proposed command
+		refused  // is rejected, which may depend on the proposed command
 		query
 		cold
 		undecided
@@ -85,7 +85,8 @@ func TestStepDownReportsDefiniteOutcomes(t *testing.T) {
 	}
 }
 
-// reopen ends an import: proposals in flight were rejected without a report.
+// reopen does what the end of an import does: proposals in flight are rejected
+// without a report, and the shard is reopened.
 func (w *world) reopen() {
 	lost := w.flights
 	w.flights, w.lost = nil, w.lost || len(lost) > 0

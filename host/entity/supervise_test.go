@@ -39,8 +39,8 @@ func TestQuarantinedEntityIsServedAfterClear(t *testing.T) {
 }
 
 // TestNewActivationReleasesQuarantinedEntity checks that a new activation, with
-// another module or other limits, releases an entity, and that it is
-// quarantined again after as many faults as at first.
+// another module or other limits, releases an entity, and that the entity is
+// quarantined again only after the full number of faults.
 func TestNewActivationReleasesQuarantinedEntity(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.QuarantineFor = time.Hour
@@ -79,7 +79,7 @@ func TestNewActivationReleasesQuarantinedEntity(t *testing.T) {
 	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "quarantined" || res.Info.Faults != 3 || !res.Info.QuarantinedUntil.Equal(w.core.now.Add(time.Hour)) || listed() != 1 {
 		t.Errorf("after as many faults again: %+v", res.Info)
 	}
-	w.serve(w.newest + 1) // the same module with other limits
+	w.serve(w.newest + 1) // activates the same module with other limits
 	if res := w.ask(request.Command, "add", "b"); res.Err != nil {
 		t.Errorf("a command: %+v", res)
 	}

@@ -104,7 +104,7 @@ func (fewTimers) MaxTimers(string) int { return 30 }
 // TestTimersOfAnEntityAreBounded checks that a command that would exceed the
 // entity's limit of timers is rejected with the name of the limit, and that
 // setting existing timers again is not. While undecided commands of the entity
-// may add timers, the rejection is a temporary one.
+// may add timers, the rejection is temporary.
 func TestTimersOfAnEntityAreBounded(t *testing.T) {
 	c := &clockShop{bench: &bench{}, timers: map[string]bool{}}
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
@@ -152,7 +152,7 @@ func TestRowsPerEntryAreBounded(t *testing.T) {
 			ID: journal.CommandID(fmt.Sprint(i)), Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: &asked{}})
 	}
 	w.core.submit(w.now, reqs)
-	for range 100 { // until all are loaded
+	for range 100 { // until all entities are loaded
 		w.chunk()
 	}
 	w.core.runTurns()

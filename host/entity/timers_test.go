@@ -23,10 +23,10 @@ type alarms struct {
 	shards    int
 	timers    map[sharding.ShardID][]journal.Timer // set timers, by due time
 	entries   []alarmEntry
-	made      int           // all entries so far
+	made      int           // number of entries so far
 	slow      time.Duration // duration of a commit
 	slowest   time.Duration // maximum lateness
-	fired     []int64       // due times, in order
+	fired     []int64       // due times of the fired timers, in order
 	loads     []*load       // held back while slowLoads is set
 	slowLoads bool
 	scans     []*timers.Scan
@@ -50,7 +50,7 @@ func newAlarms(t *testing.T, shards int) *alarms { return pacedAlarms(t, shards,
 // TimerFired notes the latest timer.
 func (a *alarms) TimerFired(late time.Duration) { a.slowest = max(a.slowest, late) }
 
-// pacedAlarms returns alarms with a timer rate other than the default.
+// pacedAlarms returns alarms with the given timer rate.
 func pacedAlarms(t *testing.T, shards, rate int, spans ...timers.Spans) *alarms {
 	a := &alarms{bench: &bench{}, t: t, shards: shards, timers: map[sharding.ShardID][]journal.Timer{}}
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) { return &counter{sums: map[uint64]int64{}}, nil }}
@@ -63,7 +63,8 @@ func pacedAlarms(t *testing.T, shards, rate int, spans ...timers.Spans) *alarms 
 	return a
 }
 
-// set gives each shard some timers of different entities, due over a second.
+// set gives each shard the given number of timers, of different entities, that
+// become due within a second.
 func (a *alarms) set(each int) {
 	for s := range a.shards {
 		shard := sharding.ShardID(s + 1)

@@ -71,8 +71,8 @@ func isRejected(err error) bool {
 	return errors.As(err, &rejected)
 }
 
-// TestTransientAnswerNeedsConfirmedLeadership checks that no answer, not even to a retry,
-// is sent by a node that has not confirmed its leadership.
+// TestTransientAnswerNeedsConfirmedLeadership checks that a node that has not
+// confirmed its leadership sends no answer, not even to a retry.
 func TestTransientAnswerNeedsConfirmedLeadership(t *testing.T) {
 	w := fleeting(t)
 	w.ask(request.Command, "add", "a")

@@ -55,7 +55,7 @@ func (t *coreTurns) Resume(now time.Time) {
 	c.endTurn()
 }
 
-// Tick performs everything that is due by time.
+// Tick does the work that is due at the given time.
 func (t *coreTurns) Tick(now time.Time) {
 	c := t.core
 	c.now = now
@@ -110,7 +110,7 @@ type QuarantineQuery struct {
 	Shard    sharding.ShardID
 	Type     string
 	IDPrefix string
-	After    string // only ids greater than this
+	After    string // only ids greater than this one
 	Limit    int    // at least 1
 }
 

@@ -18,7 +18,7 @@ import (
 
 // Env is a guest's environment during one call.
 type Env struct {
-	Now  int64  // unix nanoseconds of the log clock
+	Now  int64  // log clock in unix nanoseconds
 	Seed uint64 // seed of the call's random stream
 	// Deadline ends the call; zero means none. The guest cannot see it.
 	Deadline time.Time
@@ -69,7 +69,7 @@ type Guest interface {
 // immutable.
 type Type struct {
 	Name     string
-	Index    uint32 // in the module's manifest
+	Index    uint32 // index in the module's manifest
 	Digest   journal.Digest
 	Revision uint64 // revision of the activation; a later activation has a higher one
 	CanaryStage
@@ -228,10 +228,10 @@ func (w *TypeRoutes) CheckMessages(from sharding.EntityID, out *abi.Output) erro
 	return nil
 }
 
-// Accepts reports whether an entity accepts messages from another. It always
-// accepts its own, including answers that a node sends in its name. If the
-// type's manifest lists no types, it accepts messages of all types except those
-// of other owners.
+// Accepts reports whether an entity accepts messages from another one. It
+// always accepts messages from itself, which include answers that a node sends
+// in its name. If the type's manifest lists no types, it accepts messages of
+// all types except those of other owners.
 func (w *TypeRoutes) Accepts(to, from sharding.EntityID) bool {
 	if to == from {
 		return true

@@ -68,7 +68,7 @@ func TestRetriesTakeEffectAtMostOnce(t *testing.T) {
 		w := newWorld(t, seed)
 		w.core.opts.Window.Commands = 2 + int(seed%4)
 		w.pace = time.Duration(1 + seed%3*40)
-		if seed%2 == 0 { // forget by age
+		if seed%2 == 0 { // commands are forgotten by age
 			w.core.opts.Window = window.Limits{Commands: 4 + int(seed%60), ReplyBytes: 20 + int(seed%90), ClientMaxAge: int64(3 * time.Second), ServerMaxAge: int64(2 * time.Second)}
 			w.pace, w.servers = time.Duration(40+seed%3*40), true
 		}
@@ -171,8 +171,8 @@ func (w *world) leaveAndLoad() {
 	}
 }
 
-// TestRetryIsExecutedIfNothingWasForgotten checks that any retry is executed, however old, if
-// the entity has forgotten nothing.
+// TestRetryIsExecutedIfNothingWasForgotten checks that a retry of any age is
+// executed if the entity has forgotten no command.
 func TestRetryIsExecutedIfNothingWasForgotten(t *testing.T) {
 	w := quiet(t)
 	for i := range 100 {
@@ -209,8 +209,8 @@ func TestRetryAfterSnapshotWithoutCommands(t *testing.T) {
 	}
 }
 
-// TestRetryIsCheckedAgainstWholeWindow checks a full window of which a load
-// has read only the end: earlier commands must not count as never executed.
+// TestRetryIsCheckedAgainstWholeWindow checks a load that has read only the end
+// of a full window: earlier commands must not count as never executed.
 func TestRetryIsCheckedAgainstWholeWindow(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.Window.Commands, w.core.opts.FilterAbove, w.core.opts.SnapshotEvents = 20, 3, 6

@@ -19,8 +19,8 @@ import (
 // windows tracks the entities with large windows.
 type windows struct {
 	list  []weighedWindow
-	at    map[*entity]int // index in list
-	bytes int64           // of all windows in list
+	at    map[*entity]int // index in list by entity
+	bytes int64           // bytes of all windows in list
 	hand  int             // index in list at which the next victim is searched
 }
 

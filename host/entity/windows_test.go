@@ -11,8 +11,8 @@ import (
 )
 
 // TestWindowMemoryIsBounded checks the limit for the heap of idempotency
-// windows, whichever callers fill them. Entities that are evicted for it still
-// know their commands, and entities without large windows stay.
+// windows, whichever callers fill them. Evicted entities still know their
+// commands, and entities without large windows stay in memory.
 func TestWindowMemoryIsBounded(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.WindowBytes, w.core.opts.ExecutorBytes, w.core.opts.PassivateAfter = 64<<10, 1<<30, time.Hour

@@ -266,13 +266,14 @@ func TestRecordsOfRunsHaveTheirStatus(t *testing.T) {
 }
 
 // TestRunsLoadFromCheckpoints checks that a run is loaded from its last
-// checkpoint, by any module, also if the events before it are gone, and without
-// asking the guest for a snapshot. It keeps the length of the chain that started
-// it and its idempotency window. A checkpoint that is not the last event of its
-// record, or of an entity of another kind, is an event like any other.
+// checkpoint, by any module, even if the events before it are gone, and without
+// asking the guest for a snapshot. The run keeps its idempotency window and the
+// length of the chain that started it. A checkpoint counts as an ordinary event
+// if it is not the last event of its record, or if the entity is of another
+// kind.
 func TestRunsLoadFromCheckpoints(t *testing.T) {
 	w := runs(t)
-	w.noSnapshot = true // a guest that is asked fails
+	w.noSnapshot = true // fails a guest that is asked for a snapshot
 	w.retain = 1
 	w.handOver()
 	w.mustDeliver("x", "add", 5)

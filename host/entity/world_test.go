@@ -38,7 +38,7 @@ type world struct {
 	core *core
 	typ  *Type // the activation that the node serves now
 	now  time.Time
-	open int    // guest instances
+	open int    // number of open guest instances
 	who  []byte // the principal of the last call
 
 	clocks
@@ -50,7 +50,7 @@ type world struct {
 	term    sharding.Term
 	flights []flight
 	rounds  []uint64
-	reads   bool        // ReadIndex rounds are confirmed
+	reads   bool        // whether ReadIndex rounds are confirmed
 	chunks  []coreEvent // results of pending reads of histories
 
 	log        []journal.Record // applied records, in order
@@ -63,7 +63,7 @@ type world struct {
 	existings  []*alwaysOnScan
 	poison     string // the entity that cannot be loaded
 	retain     uint64
-	cuts       map[string]journal.Sequence // by entity, the last sequence compacted away
+	cuts       map[string]journal.Sequence // last sequence compacted away, by entity
 	meanwhile  func()                      // called after a read of snapshots
 	autostart  bool                        // the type is always-on
 	singleton  bool
@@ -73,10 +73,10 @@ type world struct {
 	lost       bool // some proposal was lost
 	fired      int
 	ticks      ticks
-	hush       bool        // schedules no longer become due
+	hush       bool        // no schedule becomes due any more
 	records    int         // records read by the last load
-	alarm      *abi.Timer  // set by the command "alarm"
-	schedules  []abi.Timer // set by the command "schedule"
+	alarm      *abi.Timer  // timer that the command "alarm" sets
+	schedules  []abi.Timer // timers that the command "schedule" sets
 	raw        []byte      // output of the command "raw", after it has evolved
 	tooLarge   int64       // smallest sum whose state is too large for a snapshot; 0 for none
 	durable    bool        // the type is durable
@@ -93,7 +93,7 @@ type world struct {
 	refusesEnd bool // modules reject the command that ends a run
 	sizes      sizes
 	refuse     bool         // the next proposal is rejected
-	bad        int          // with prompt: 0 refuses snapshots, 1 traps on them
+	bad        int          // if prompt is set: 0 refuses snapshots, 1 traps on them
 	away       []*guestCall // detached guest calls
 	electing   bool
 	deposed    bool // another node leads without this node's knowledge
@@ -185,7 +185,8 @@ func (w *world) catchUp(more uint64) {
 	w.core.event(&coreEvent{Kind: eventActivationsChanged})
 }
 
-// Call lets some guest calls run long: they are executed now and return later.
+// Call executes a guest call now. Some calls run long: their outcomes arrive
+// later.
 func (w *world) Call(v *guestCall) bool {
 	v.Exec(nil)
 	v.SetTimes(w.now, w.now)

@@ -14,7 +14,7 @@ const shownActions = 16
 // actions collects the operator actions on an entity, except commands. They are
 // recorded in the entity's history, so every replica has them.
 type actions struct {
-	found   []AdminAction // oldest first
+	found   []AdminAction // actions found, oldest first
 	scratch []byte
 }
 

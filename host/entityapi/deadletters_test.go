@@ -38,9 +38,9 @@ func (g graveyard) List(_ context.Context, _ sharding.ShardID, after journal.Ite
 	return out, false, nil
 }
 
-// TestDeadLetterPagesAreBoundedInBytes: whatever the requested size, a page
-// is small enough for a gRPC client, every letter is listed once, and no page is
-// empty.
+// TestDeadLetterPagesAreBoundedInBytes checks that a page of any requested size
+// is small enough for a gRPC client, that every letter is listed once, and that
+// no page is empty.
 func TestDeadLetterPagesAreBoundedInBytes(t *testing.T) {
 	const largest = 256 << 10
 	for _, size := range []int{0, 1, 60 << 10, largest} {

@@ -70,7 +70,7 @@ type EntityQuery struct {
 	// "resident", "passivated" or "unverified"; empty selects all except deleted
 	// ones.
 	Status string
-	After  string // only ids greater than this
+	After  string // only ids greater than this one
 	Limit  int    // at least 1
 }
 
@@ -86,5 +86,5 @@ type EntitySummary struct {
 	Sequence journal.Sequence
 	Status   string // "active", "deleted" or "quarantined"
 	Resident bool
-	Takeover *journal.Takeover // for an "unverified" entity
+	Takeover *journal.Takeover // set for an "unverified" entity
 }

@@ -53,7 +53,7 @@ type Options struct {
 	Waiting    *admission.Waiting
 	Arrivals   admission.Arrivals
 	Deadline   admission.Deadlines
-	Auth       *authorize.Authorizer // nil: every caller may do everything
+	Auth       *authorize.Authorizer // if nil, every caller may do everything
 	Quotas     *quota.Quotas
 	Log        *slog.Logger
 	Registerer prometheus.Registerer

@@ -28,7 +28,7 @@ type HotEntity struct {
 	Shard                sharding.ShardID
 	Node                 sharding.NodeID
 	Commands, Over, Fuel float64 // Commands, their possible overestimate, and fuel, all per second
-	FuelShare            float64 // share of its node's fuel
+	FuelShare            float64 // share of the entity in its node's fuel
 }
 
 // defaultHot is the number of entities if the caller sets no limit.

@@ -153,8 +153,8 @@ func (s entities) listUnverified(ctx context.Context, shard sharding.ShardID, q 
 	return out, nil
 }
 
-// listQuarantined lists the quarantined entities of a shard, all of which its executor
-// knows.
+// listQuarantined lists the quarantined entities of a shard. The shard's
+// executor knows all of them.
 func (s entities) listQuarantined(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error) {
 	var out EntityPage
 	if q.ResidentOnly {

@@ -32,7 +32,7 @@ type RunQuery struct {
 	Type     string
 	IDPrefix string
 	State    journal.RunState // 0 selects all
-	After    string           // only ids greater than this
+	After    string           // only ids greater than this one
 	Limit    int              // at least 1
 }
 

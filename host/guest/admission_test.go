@@ -40,7 +40,7 @@ func TestRefusedModules(t *testing.T) {
 	tests := []struct {
 		name   string
 		wasm   []byte
-		where  string // "" means admitted
+		where  string // "" means that the module is admitted
 		reason string
 	}{
 		{"empty", nil, "header", "not a WebAssembly module"},

@@ -75,7 +75,7 @@ func spanc(address, length uint32) []byte { return i64c(int64(abi.PackSpan(addre
 // Addresses in the memory of the test guest.
 const (
 	manifestAt = 64
-	statesAt   = 8 << 10 // an u64 for each of 512 handles
+	statesAt   = 8 << 10 // has an u64 for each of 512 handles
 	logTextAt  = 4 << 10
 	scratchAt  = 5 << 10
 	bufferAt   = 16 << 10

@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// BenchmarkHandle measures the cost of a command apart from the guest's work:
-// its body has a dozen instructions.
+// BenchmarkHandle measures the host's cost of a command. The guest does next to
+// nothing: its function has a dozen instructions.
 func BenchmarkHandle(b *testing.B) {
 	g := start(b, Options{}, &testGuest{})
 	frames := make([]byte, 150)
@@ -31,7 +31,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkHostCall measures a command that asks for the time 100 times.
+// BenchmarkHostCall measures a command whose guest asks the host for the time
+// 100 times.
 func BenchmarkHostCall(b *testing.B) {
 	code := []byte{}
 	for range 100 {

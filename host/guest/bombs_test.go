@@ -98,7 +98,7 @@ func (b *bomb) setOff(t *testing.T, e *Engine, wasm []byte) error {
 	}
 	if err != nil {
 		var fault *Fault
-		lives := errors.As(err, &fault) && fault.Kind == FaultOutput // only the answer is too large
+		lives := errors.As(err, &fault) && fault.Kind == FaultOutput // too large an answer leaves the instance alive
 		if _, again := g.Handle(0, nil, Env{}); errors.Is(again, ErrInstanceDead) == lives {
 			t.Errorf("after the fault a call gives %v", again)
 		}

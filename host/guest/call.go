@@ -129,8 +129,8 @@ func (g *Instance) Drop(handle uint64) error {
 	return g.call(fnDrop, g.budgets.Load)
 }
 
-// begin resets what host functions return to the values that a guest sees while
-// it evolves state.
+// begin resets the results of host functions to the constants that a guest sees
+// while it evolves state.
 func (g *Instance) begin() {
 	g.deciding = false
 	g.clock = g.pureClock

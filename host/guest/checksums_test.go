@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// TestDamagedCacheFileIsRecompiled flips bits all over a cached module. A
-// damaged file must be compiled again and never be run. The runtime's own
-// checksum covers only the code, not where its functions begin.
+// TestDamagedCacheFileIsRecompiled flips bits at many positions of a cached
+// module. A damaged file must be compiled again and never be run. The runtime's
+// own checksum covers only the code, and not the addresses at which its
+// functions begin.
 func TestDamagedCacheFileIsRecompiled(t *testing.T) {
 	dir := t.TempDir()
 	wasm := (&testGuest{}).build()

@@ -44,12 +44,12 @@ const (
 
 const (
 	// patience is the wall-clock time limit of a child as a multiple of its CPU
-	// time limit. It is generous because a module should be rejected for what it
-	// needs and not for other load on the machine.
+	// time limit. It is generous, because a module should be rejected for its
+	// own needs and not for other load on the machine.
 	patience = 4
 
 	maxSaid  = 4 << 10  // maximum bytes kept of a child's standard error
-	maxOrder = 64 << 10 // bytes
+	maxOrder = 64 << 10 // maximum bytes of an order
 )
 
 // serveCompile is the child's side. It reads an order and a prepared module

@@ -119,7 +119,7 @@ func TestFailedCompilationIsRetried(t *testing.T) {
 	}
 }
 
-// TestWaiterContinuesAbandonedCompilation checks that when the caller that
+// TestWaiterContinuesAbandonedCompilation checks that if the caller that
 // compiles gives up, the next one continues instead of failing too.
 func TestWaiterContinuesAbandonedCompilation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

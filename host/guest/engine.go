@@ -15,8 +15,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// Engine compiles modules and holds what their instances share: one runtime,
-// the host functions, the compilation cache and the memory budget.
+// Engine compiles modules and holds the objects that their instances share: one
+// runtime, the host functions, the compilation cache and the memory budget.
 //
 // All modules and instances must be closed before their Engine.
 type Engine struct {
@@ -28,7 +28,7 @@ type Engine struct {
 	cache        *compileCache           // nil without a cache directory
 	files        wazero.CompilationCache // the runtime's view of cache
 
-	child *compileChild // nil: modules are compiled in this process
+	child *compileChild // if nil, modules are compiled in this process
 	// compiling is a semaphore with one slot, because one compilation needs up to
 	// hundreds of MiB.
 	compiling chan struct{}
@@ -39,7 +39,7 @@ type Engine struct {
 	logDropped atomic.Uint64
 
 	mu     sync.Mutex
-	open   int // open modules
+	open   int // number of open modules
 	closed bool
 }
 

@@ -300,7 +300,7 @@ func TestCompilationCache(t *testing.T) {
 		t.Errorf("the cache directory has mode %v", info.Mode())
 	}
 
-	compileOnce("") // a hit: the file is not written again, and no other file is added
+	compileOnce("") // found in the cache: the file is not written again, and no other file is added
 	again, err := os.Stat(first[0])
 	if err != nil || !os.SameFile(written, again) || len(files()) != 1 {
 		t.Errorf("the second compilation wrote the cache again: %v, %v", files(), err)

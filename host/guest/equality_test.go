@@ -64,7 +64,7 @@ func plainInstance(t testing.TB, e *Engine, compiled wazero.CompiledModule) *Ins
 }
 
 // outcomes runs random commands, queries, loads and snapshots on a few entities
-// and returns everything that the guest answers.
+// and returns all answers of the guest.
 func outcomes(t testing.TB, g *Instance, seed uint64, commands int) (all [][]byte, fuel int64) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))

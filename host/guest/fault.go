@@ -40,7 +40,7 @@ type FaultKind uint8
 
 // Kinds of faults.
 const (
-	FaultTrap      FaultKind = iota // unreachable, out of bounds, proc_exit, ...
+	FaultTrap      FaultKind = iota // the guest trapped: unreachable, out of bounds, proc_exit and others
 	FaultSpan                       // a returned span or buffer lies outside memory
 	FaultStatus                     // an unknown status, or a failed apply
 	FaultOutput                     // an output exceeds its limit; the instance stays usable
@@ -60,8 +60,8 @@ func (k FaultKind) String() string { return faultNames[k] }
 // Fault is a violation of the contract by the guest in one call. Except after
 // FaultOutput, the instance is dead and must be closed. The durable state of
 // its entities is not affected: they can be loaded into another instance. The
-// error text is public: it contains function names of the module, nothing of
-// the host, and the guest's output only if Options.TellFaults is set.
+// error text is public: it contains names of the module's functions but nothing
+// about the host, and the guest's output only if Options.TellFaults is set.
 type Fault struct {
 	Kind    FaultKind
 	Export  string // the called function

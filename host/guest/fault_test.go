@@ -26,7 +26,7 @@ func TestFaults(t *testing.T) {
 		guest := replacing(abi.ExportDrop, code)
 		return guest.importing(module, name)
 	}
-	loadOne := func(code []byte) []byte { // code for handles above 0 only
+	loadOne := func(code []byte) []byte { // runs code for handles above 0 only
 		return cat(get(1), op(opI32WrapI64), op(0x04, []byte{blockVoid}), code, []byte{opEnd}, i32c(0))
 	}
 	const limit = 2 << 20
@@ -88,7 +88,7 @@ func TestFaults(t *testing.T) {
 				if over := errors.Is(err, abi.ErrOverLimit); over != (test.kind == FaultOutput) {
 					t.Errorf("over a limit: %v", over)
 				}
-				if test.kind == FaultOutput { // only the answer is lost
+				if test.kind == FaultOutput { // the guest can continue: only the answer is lost
 					if err := drop(g); err != nil {
 						t.Errorf("drop after the fault: %v", err)
 					}

@@ -40,12 +40,12 @@ func (b Budgets) withDefaults(l *abi.Limits) Budgets {
 }
 
 // account tracks the fuel of the current call. The guest's own counter holds
-// what is left of the slice; the rest of the budget is kept here.
+// the unspent fuel of the slice; the rest of the budget is kept here.
 type account struct {
 	fuel, stack api.MutableGlobal
 	budget      int64
 	rest        int64 // part of the budget not yet given to the guest
-	used        int64 // spent by the last call
+	used        int64 // fuel spent by the last call
 	deadline    time.Time
 	long        preempter // see Env.Long
 	interrupted atomic.Bool

@@ -180,8 +180,8 @@ func TestCopiesInChunks(t *testing.T) {
 	}
 }
 
-// TestHostWorkIsCharged checks that what a host function reads or writes is
-// charged to the call.
+// TestHostWorkIsCharged checks that a call is charged for the bytes that a host
+// function reads or writes.
 func TestHostWorkIsCharged(t *testing.T) {
 	for name, charged := range map[string]func(bytes int32) *testGuest{
 		"log": func(bytes int32) *testGuest {

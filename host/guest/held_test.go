@@ -127,8 +127,9 @@ func liveHeap() int64 {
 	return int64(s.HeapAlloc)
 }
 
-// TestInstancesUseAtMostChargedMemory checks that fifty instances of a module with
-// as many parts as admission allows hold no more than the budget is charged.
+// TestInstancesUseAtMostChargedMemory checks that fifty instances of a module
+// with as many parts as admission allows hold no more memory than they are
+// charged for.
 func TestInstancesUseAtMostChargedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures memory, of which the race detector takes more")

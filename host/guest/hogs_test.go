@@ -18,7 +18,7 @@ import (
 type hog struct {
 	name    string
 	guest   *testGuest
-	prepare func(*Instance) error // before the first call; may be nil
+	prepare func(*Instance) error // is called before the first call; may be nil
 	call    func(*Instance) error // nil means a command
 }
 

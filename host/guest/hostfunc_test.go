@@ -27,9 +27,9 @@ func TestHostFunctionsMatchContract(t *testing.T) {
 	}
 }
 
-// FuzzHostFunctions calls every function a guest can call with any pointers and
-// lengths. None may write outside the guest's memory, or end other than with a
-// result or a fault of the guest.
+// FuzzHostFunctions calls every function that a guest can call, with any
+// pointers and lengths. No call may write outside the guest's memory, and each
+// must end with a result or a fault of the guest.
 func FuzzHostFunctions(f *testing.F) {
 	word := func(values ...uint64) (out []byte) {
 		for _, v := range values {
@@ -57,7 +57,7 @@ func FuzzHostFunctions(f *testing.F) {
 		}
 		for i, param := range function.Params {
 			if param == typeI32 {
-				stack[i] = uint64(uint32(stack[i])) // as the runtime passes it
+				stack[i] = uint64(uint32(stack[i])) // as the runtime passes parameters
 			}
 		}
 		g.begin()

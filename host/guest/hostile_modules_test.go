@@ -16,7 +16,7 @@ import (
 type hostileModule struct {
 	name  string
 	wasm  []byte
-	where string // where it is rejected; "" is accepted; "trial" and "manifest" come from the child
+	where string // place of the rejection; "" if accepted; "trial" and "manifest" if the child rejects it
 	text  string // text that the reason contains
 }
 
@@ -172,10 +172,10 @@ func describing() []hostileModule {
 	}
 }
 
-// TestHostileModules checks that each harmful module is rejected with its name
-// before it is compiled, is rejected by its trial in the child, or is accepted
-// and can be called. After each, another guest in the same engine must still
-// answer, and nothing of the rejected ones may be left.
+// TestHostileModules checks that each harmful module is rejected by name before
+// it is compiled, is rejected by its trial in the child, or is accepted and can
+// be called. After each module another guest in the same engine must still
+// answer, and the engine must keep nothing of a rejected module.
 func TestHostileModules(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: modules are compiled and called one after the other")

@@ -26,8 +26,8 @@ type image struct {
 }
 
 const (
-	// Below both of these an image saves nothing, because mapping it takes as
-	// long.
+	// A module whose start spends less fuel and fills less memory than these
+	// gets no image, because mapping the image would take as long as the start.
 	imageLeastFuel  = 50_000
 	imageLeastBytes = 256 << 10
 	// imageMostBytes bounds the part of an image up to its last nonzero byte. The

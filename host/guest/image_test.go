@@ -73,7 +73,7 @@ func byHand(t *testing.T, m *Module) *Instance {
 	return instantiate(t, m)
 }
 
-// stateOf returns everything that calls of a guest can observe of its past.
+// stateOf returns all the state that calls of a guest can observe.
 func stateOf(t *testing.T, g *Instance) string {
 	t.Helper()
 	memory, ok := g.guest.Memory().Read(0, g.guest.Memory().Size())
@@ -229,7 +229,7 @@ func TestImageIsSkippedIfObservable(t *testing.T) {
 }
 
 // TestImagesAreReleased checks that a module has one file for all its
-// instances, and that nothing of it is left once it is closed.
+// instances, and that the file is released once the module is closed.
 func TestImagesAreReleased(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")

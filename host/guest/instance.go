@@ -16,7 +16,7 @@ import (
 // Env is the environment that a guest sees while it handles a command or a
 // query.
 type Env struct {
-	Now  int64  // unix nanoseconds
+	Now  int64  // time in unix nanoseconds
 	Seed uint64 // seeds the call's random numbers
 	// Deadline, if set, ends the call with ErrDeadline once it has passed, because
 	// a caller that stopped waiting needs no answer. It is checked each time a
@@ -70,8 +70,9 @@ type Instance struct {
 	dead      bool
 	closed    bool
 
-	// The guest's input buffer. Its address stays valid until the guest is asked
-	// for another buffer, so the host asks only when it needs a larger one.
+	// The guest's input buffer. Its address stays valid until the guest is
+	// asked for another buffer, so the host asks for one only if it needs a
+	// larger one.
 	buffer      uint32
 	bufferBytes int
 
@@ -80,7 +81,7 @@ type Instance struct {
 
 	// State that host functions use during the current call.
 	deciding  bool  // the guest handles a command or a query
-	clock     int64 // unix nanoseconds
+	clock     int64 // time in unix nanoseconds
 	random    stream
 	system    stream
 	hostCalls int
@@ -99,14 +100,14 @@ type InstanceOptions struct {
 	// MemoryBytes bounds the instance's linear memory, below the engine's limit; 0
 	// selects the engine's limit. Beyond it, the guest's memory.grow fails.
 	MemoryBytes int64
-	// Memory is a second budget that the instance is charged to, besides the
-	// engine's. nil means none.
+	// Memory is a second budget that is charged for the instance, in addition
+	// to that of the engine. nil means none.
 	Memory *MemoryBudget
 	// Budgets bound the calls after the start, see SetBudgets.
 	Budgets Budgets
-	// Lines receives what the guest logs and what it writes to standard output and
-	// error, line by line, on the goroutine of the call and within the log limits
-	// of a call. It must not keep text. nil means no receiver.
+	// Lines receives each line that the guest logs or writes to standard output
+	// or error, on the goroutine of the call and within the log limits of a
+	// call. It must not keep text. nil means no receiver.
 	Lines func(level abi.LogLevel, text []byte)
 	// About returns the entity that is being called, for the node's log. It runs
 	// on the goroutine of the call. The id is empty if no entity is called. If
@@ -251,7 +252,7 @@ func (g *Instance) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// abandon releases what a failed start has taken.
+// abandon releases the resources of a failed start.
 func (g *Instance) abandon() error {
 	if g.guest != nil {
 		return g.Close()

@@ -18,7 +18,7 @@ type lastWords struct {
 
 func (w *lastWords) add(data []byte) {
 	data = data[max(0, len(data)-maxWords):]
-	if len(w.text)+len(data) > 2*maxWords { // amortized: the text moves at most once per maxWords written bytes
+	if len(w.text)+len(data) > 2*maxWords { // moves the text at most once per maxWords written bytes
 		w.text = append(w.text[:0], w.text[len(w.text)-maxWords:]...)
 	}
 	w.text = append(w.text, data...)

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	childAddressSpace = 6 << 30 // bytes; a Go process reserves 1 to 2 GiB before it does anything
+	childAddressSpace = 6 << 30 // in bytes; a Go process reserves 1 to 2 GiB before it does anything
 	childNiceness     = 10
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestLogRate checks that a burst is logged, to the byte, and then what the
-// rate allows per second, and that the rest is counted.
+// TestLogRate checks that exactly a burst is logged at first and then as many
+// bytes as the rate allows per second, and that dropped lines are counted.
 func TestLogRate(t *testing.T) {
 	var dropped atomic.Uint64
 	r := &logRate{dropped: &dropped}
@@ -43,8 +43,8 @@ func TestLogRate(t *testing.T) {
 	}
 }
 
-// TestGuestLogIsRateLimited checks that what guests log in many calls stays
-// within the burst, including the lines about dropped lines.
+// TestGuestLogIsRateLimited checks that the lines that guests log in many calls
+// stay within the burst, including the lines about dropped lines.
 func TestGuestLogIsRateLimited(t *testing.T) {
 	var log bytes.Buffer
 	var dropped atomic.Uint64

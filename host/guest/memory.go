@@ -17,7 +17,7 @@ type memoryBudget struct {
 	instances atomic.Int64
 }
 
-// instanceBytes is the charge for what an instance holds besides its linear
+// instanceBytes is charged for the memory of an instance besides its linear
 // memory and Description.HeldBytes: native stacks and the runtime's own records
 // (measured: 32 to 53 KB).
 const instanceBytes = 64 << 10
@@ -76,9 +76,9 @@ type Usage struct {
 	MemoryBytes int64
 	// ReservedBytes is reserved address space, which costs nothing.
 	ReservedBytes int64
-	// ChargedBytes is what Options.MemoryBytes bounds: MemoryBytes, tables at
-	// their maximum size, elements, globals and segments, and 64 KiB for each
-	// instance.
+	// ChargedBytes is the sum that Options.MemoryBytes bounds: MemoryBytes,
+	// tables at their maximum size, elements, globals and segments, and 64 KiB
+	// for each instance.
 	ChargedBytes int64
 }
 
@@ -101,7 +101,7 @@ func (e *Engine) Usage() Usage {
 // called twice.
 type linearMemory struct {
 	budget   *memoryBudget
-	own      *memoryBudget // a second budget; nil means none
+	own      *memoryBudget // second budget to charge; nil means none
 	limit    uint64        // maximum size in bytes; 0 selects the module's maximum
 	reserved []byte
 	length   int

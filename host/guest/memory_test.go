@@ -100,8 +100,8 @@ func TestInstancesShareNodeMemoryBudget(t *testing.T) {
 }
 
 // TestSharedMemoryBudget checks that instances that share a budget hold no more
-// together than it allows, that others are not charged to it, and that it gets
-// back everything.
+// together than it allows, that other instances are not charged to it, and that
+// it is unused again once they are closed.
 func TestSharedMemoryBudget(t *testing.T) {
 	e := newEngine(t, Options{})
 	m := mustCompile(t, e, growing().build())

@@ -47,8 +47,8 @@ type Options struct {
 	// Interpreter runs guests without compiling them. It is 10 to 100 times slower
 	// and has a smaller stack. It exists for comparing results with compiled code.
 	Interpreter bool
-	// TellFaults adds what a guest wrote before it failed, such as the text of a
-	// panic, to the text of the fault, which callers see.
+	// TellFaults adds the output that a guest wrote before it failed, such as
+	// the text of a panic, to the text of the fault, which callers see.
 	TellFaults bool
 	// Logger receives the log lines of guests; nil discards them.
 	Logger *slog.Logger

@@ -197,9 +197,10 @@ type cost struct {
 	ns, fuel float64
 }
 
-// prices measures the computing instructions, each of which waits for the
-// previous one. The cost of converting a result back to the type of the operand
-// is subtracted; it is half of the cost of converting there and back.
+// prices measures the instructions that compute. Each of them waits for the
+// result of the previous one. Converting a result back to the type of the
+// operand takes time too, which is subtracted: half of the cost of converting
+// there and back.
 func prices(b *testing.B, e *Engine) (all []cost) {
 	b.Helper()
 	ways := map[string]cost{}

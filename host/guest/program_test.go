@@ -10,7 +10,7 @@ import (
 // switches, loops that end, calls, an indirect call, bulk operations. Two
 // programs with the same seed are equal, except that a counting one adds the
 // weight of each instruction to global 0 before it runs. The test compares that
-// sum with what metering charges.
+// sum with the fuel that metering charges.
 type program struct {
 	random   *rand.Rand
 	counting bool
@@ -218,7 +218,7 @@ func (p *program) turn() {
 
 // loop generates a loop that runs at most while there are iterations left.
 func (p *program) loop() {
-	if p.random.IntN(4) == 0 { // a loop that carries a value
+	if p.random.IntN(4) == 0 { // generate a loop that carries a value
 		p.expression()
 		p.open(op(opLoop, sleb(0)), label{values: 1, loop: true})
 		p.set()
@@ -271,7 +271,7 @@ func (p *program) branch() {
 	}
 	switch {
 	case p.random.IntN(4) == 0 && at == len(p.labels)-1:
-		p.i(op(opIf, sleb(0))) // takes the value, to return it
+		p.i(op(opIf, sleb(0))) // the if has the value as a parameter, and returns it
 		p.i([]byte{opReturn})
 		p.i([]byte{opEnd})
 	default:
@@ -286,7 +286,7 @@ func (p *program) branch() {
 // cases may break, fall through, or branch to outer blocks.
 func (p *program) bigSwitch() {
 	cases := 2 + p.random.IntN(8)
-	p.open(op(opBlock, []byte{blockVoid}), label{}) // break
+	p.open(op(opBlock, []byte{blockVoid}), label{}) // a block that cases may break out of
 	for range cases {
 		p.open(op(opBlock, []byte{blockVoid}), label{})
 	}

@@ -65,7 +65,7 @@ type Registry struct {
 	engine *Engine
 	limit  int64
 
-	files chan struct{} // mutex for changes of files
+	files chan struct{} // mutex around changes of files
 
 	mu       sync.Mutex
 	closed   bool

@@ -158,7 +158,7 @@ func TestFailedPutLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir)
 	digest := DigestOf([]byte("module"))
-	if err := os.Mkdir(filepath.Join(dir, digest.String()+".wasm"), 0o700); err != nil { // makes the rename fail
+	if err := os.Mkdir(filepath.Join(dir, digest.String()+".wasm"), 0o700); err != nil { // a directory of this name makes the rename fail
 		t.Fatal(err)
 	}
 	if _, stored, err := r.Put([]byte("module")); err == nil || stored {

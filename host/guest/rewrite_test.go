@@ -141,7 +141,7 @@ func TestUnrolledLoopsCostEachIteration(t *testing.T) {
 // does not pay for them.
 func TestEveryPathIsCharged(t *testing.T) {
 	const work = 300
-	heavy := cat(bytes.Repeat(cat(get(0), i32c(3), op(opI32Add), op(opLocalSet, uleb(0))), work/3)) // a constant, an addition and a local.set: 3 units
+	heavy := cat(bytes.Repeat(cat(get(0), i32c(3), op(opI32Add), op(opLocalSet, uleb(0))), work/3)) // each repetition is a constant, an addition and a local.set: 3 units
 	cases := cat(bytes.Repeat(op(opBlock, []byte{blockVoid}), 7), get(0),
 		op(opBrTable, vec(uleb(0), uleb(1), uleb(2), uleb(3), uleb(4), uleb(5)), uleb(6)), bytes.Repeat([]byte{opEnd, opNop}, 7))
 	void := []byte{blockVoid}
@@ -172,10 +172,10 @@ func TestEveryPathIsCharged(t *testing.T) {
 }
 
 // TestSmallCalleesAreCharged checks that each call of a small function pays for
-// what the function spends.
+// the fuel that the function spends.
 func TestSmallCalleesAreCharged(t *testing.T) {
 	const small, middle, run = 0, 1, 2
-	work := bytes.Repeat(cat(i32c(1), op(opI32Add)), 8) // 16 units
+	work := bytes.Repeat(cat(i32c(1), op(opI32Add)), 8) // costs 16 units
 	turns := func(code []byte) []byte {
 		return cat(op(opLoop, []byte{blockVoid}), code, get(0), i32c(1), op(opI32Sub), op(opLocalTee, uleb(0)), op(opBrIf, uleb(0)), []byte{opEnd})
 	}

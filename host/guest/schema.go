@@ -18,8 +18,8 @@ import (
 const dialect = "https://json-schema.org/draft/2020-12/schema"
 
 // CheckSchemas returns a *manifest.Error for the first schema in a manifest
-// that is invalid or that exceeds the bounds of what nodes can enforce. It
-// checks the bounds first, so that the validation that follows is bounded too.
+// that is invalid or that nodes cannot enforce within their bounds. It checks
+// the bounds first, so that the validation that follows is bounded too.
 func CheckSchemas(m *manifest.Manifest) error {
 	if !m.HasSchemas() {
 		return nil

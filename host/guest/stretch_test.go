@@ -21,9 +21,9 @@ func (l *lowest) Get() uint64 {
 	return v
 }
 
-// TestCodeWithoutLoopsChecksFuel checks that code without a loop, whatever it
-// calls, spends at most some thousands of units beyond its slice before the
-// host checks its fuel, because nothing else can stop it.
+// TestCodeWithoutLoopsChecksFuel checks that code without a loop spends at most
+// some thousands of units beyond its slice before the host checks its fuel,
+// whatever the code calls, because nothing else can stop it.
 func TestCodeWithoutLoopsChecksFuel(t *testing.T) {
 	e := newEngine(t, Options{})
 	for _, h := range hogs() {
@@ -32,7 +32,7 @@ func TestCodeWithoutLoopsChecksFuel(t *testing.T) {
 		default:
 			continue
 		}
-		h.guest.bodies[abi.ExportApply] = i32c(0) // the test needs no slow memory
+		h.guest.bodies[abi.ExportApply] = i32c(0) // replaces the slow memory, which this test does not need
 		l := &lowest{}
 		calls := 0
 		err := h.runs(mustCompile(t, e, h.guest.build()), func(g *Instance) {
@@ -71,7 +71,7 @@ func (w *worked) Get() uint64 {
 func TestWorkAfterCallsChecksFuel(t *testing.T) {
 	void := []byte{blockVoid}
 	load := cat(i32c(0), op(opI32Load, aligned(2)), op(opDrop))
-	work := func(n int) []byte { // n loads
+	work := func(n int) []byte { // does n loads
 		return times(n, cat(op(0x23, uleb(2)), i32c(1), op(opI32Add), op(0x24, uleb(2)), load))
 	}
 	back := cat(i32c(0), op(opBrIf, uleb(0)), []byte{opEnd}) // a branch that is not taken

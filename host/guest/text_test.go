@@ -16,7 +16,7 @@ type bomb struct {
 	guest  *testGuest
 	limits abi.Limits
 	call   string // export to call; "" for none
-	kind   string // how it ends: refused, fault or lives
+	kind   string // kind of the end: refused, fault or lives
 	where  string // place of the rejection, or kind of the fault
 	text   string // part of the reason
 }

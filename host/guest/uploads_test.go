@@ -11,7 +11,7 @@ import (
 
 // Files of the compiler that TestMain can run.
 const (
-	compilerStarts = "starts" // a byte for each start
+	compilerStarts = "starts" // gets one byte for each start
 	compilerGate   = "gate"   // the compiler waits for this file
 )
 

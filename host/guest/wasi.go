@@ -88,7 +88,7 @@ func clockTime(g *Instance, memory api.Memory, stack []uint64) uint32 {
 }
 
 // maxRandomBytes bounds one random_get. It is much more than getentropy allows.
-// A guest that wants more calls again.
+// A guest that wants more bytes calls again.
 const maxRandomBytes = 64 << 10
 
 func randomGet(g *Instance, memory api.Memory, stack []uint64) uint32 {

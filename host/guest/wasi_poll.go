@@ -24,9 +24,8 @@ const (
 	neverDeadline = math.MaxInt64
 )
 
-// poll implements poll_oneoff. Nothing but a clock ever becomes ready, and
-// waiting lasts no real time: poll just sets the call's clock to the earliest
-// deadline.
+// poll implements poll_oneoff. Nothing but a clock ever becomes ready, and no
+// real time passes: poll just sets the call's clock to the earliest deadline.
 func poll(g *Instance, memory api.Memory, stack []uint64) uint32 {
 	in, out, count, events := uint32(stack[0]), uint32(stack[1]), uint32(stack[2]), uint32(stack[3])
 	if count == 0 || count > maxSubscriptions {

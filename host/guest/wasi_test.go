@@ -75,7 +75,7 @@ func TestSystemFunctionsAreHarmless(t *testing.T) {
 		{"fd_write", [][]byte{i32c(3), i32c(scratchAt), i32c(0), i32c(scratchAt)}, errnoBadF, "\xaa"},
 		{"fd_write", [][]byte{i32c(1), i32c(scratchAt), i32c(0), i32c(scratchAt)}, errnoSuccess, "\x00\x00\x00\x00\xaa"},
 		{"fd_write", [][]byte{i32c(1), i32c(scratchAt), i32c(1025), i32c(scratchAt)}, errnoInval, "\xaa"},
-		{"fd_write", [][]byte{i32c(1), i32c(scratchAt), i32c(1), i32c(scratchAt)}, errnoFault, "\xaa"}, // an address of 0xaaaaaaaa
+		{"fd_write", [][]byte{i32c(1), i32c(scratchAt), i32c(1), i32c(scratchAt)}, errnoFault, "\xaa"}, // the first span begins at address 0xaaaaaaaa
 		{"fd_write", [][]byte{i32c(1), i32c(outside - 4), i32c(1), i32c(scratchAt)}, errnoFault, "\xaa"},
 		{"fd_write", [][]byte{i32c(1), i32c(-8), i32c(2), i32c(scratchAt)}, errnoFault, "\xaa"},
 		{"path_filestat_get", [][]byte{i32c(3), i32c(0), i32c(scratchAt), i32c(1), i32c(scratchAt)}, errnoBadF, "\xaa"},
@@ -87,7 +87,7 @@ func TestSystemFunctionsAreHarmless(t *testing.T) {
 		{"poll_oneoff", [][]byte{i32c(scratchAt), i32c(scratchAt), i32c(65), i32c(scratchAt)}, errnoInval, "\xaa"},
 		{"poll_oneoff", [][]byte{i32c(outside - 47), i32c(scratchAt), i32c(1), i32c(scratchAt)}, errnoFault, "\xaa"},
 		{"poll_oneoff", [][]byte{i32c(scratchAt), i32c(-31), i32c(1), i32c(scratchAt)}, errnoFault, "\xaa"},
-		{"poll_oneoff", [][]byte{i32c(scratchAt), i32c(scratchAt), i32c(1), i32c(scratchAt)}, errnoInval, "\xaa"}, // tag 0xaa
+		{"poll_oneoff", [][]byte{i32c(scratchAt), i32c(scratchAt), i32c(1), i32c(scratchAt)}, errnoInval, "\xaa"}, // a subscription with the tag 0xaa
 		{"sched_yield", nil, errnoSuccess, "\xaa"},
 	}
 	tested := map[string]bool{"proc_exit": true} // TestFaults tests proc_exit
@@ -168,7 +168,7 @@ func TestContractFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := binary.LittleEndian.AppendUint64(nil, math.MaxUint64-2)
-	want = binary.LittleEndian.AppendUint64(want, 0xbdd732262feb6e95) // SplitMix64 of 42, as published
+	want = binary.LittleEndian.AppendUint64(want, 0xbdd732262feb6e95) // published values of SplitMix64 for the seed 42
 	want = binary.LittleEndian.AppendUint64(want, 0x28efe333b266f103)
 	if !bytes.Equal(out, want) {
 		t.Errorf("handle got % x, want % x", out, want)

@@ -15,9 +15,10 @@ const (
 	// entity type in one shard.
 	mostEventTypes = 1024
 	// mostCatalogues is the maximum number of cached catalogues, and mostNames
-	// that of the event types in all of them together. Beyond either limit others
-	// are evicted. The second limit is necessary because names have up to 255
-	// bytes and a guest may derive them from its callers' input.
+	// the maximum number of event types in all of them together. If a limit is
+	// exceeded, other catalogues are evicted. The second limit is necessary
+	// because names have up to 255 bytes and a guest may derive them from its
+	// callers' input.
 	mostCatalogues = 4096
 	mostNames      = 1 << 17
 	// cataloguePage is the number of entities that are listed at a time, and the
@@ -34,7 +35,7 @@ type catalogue struct {
 	more   bool // there are event types beyond mostEventTypes, which are not counted
 
 	walked bool   // every entity has been read
-	after  string // while walked is not set: the id up to which entities have been read
+	after  string // if walked is not set: entities up to this id have been read
 	upTo   uint64 // the events of entries up to this index are counted
 }
 

@@ -50,7 +50,7 @@ type Options struct {
 	Proxy   *leaderproxy.Proxy
 	Streams *admission.Streams
 	Uploads *admission.Uploads
-	Auth    *authorize.Authorizer // nil: every caller may do everything
+	Auth    *authorize.Authorizer // if nil, every caller may do everything
 	Log     *slog.Logger
 }
 
@@ -458,7 +458,7 @@ func parseDigest(text string) (journal.Digest, error) {
 // owners checks that the caller of a change to an entity type is its owner.
 type owners struct {
 	modules Modules
-	roles   *authorize.Authorizer // nil: every caller may do everything
+	roles   *authorize.Authorizer // if nil, every caller may do everything
 }
 
 // approver decides whether a caller may activate a different module for a type.

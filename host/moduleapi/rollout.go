@@ -122,8 +122,8 @@ func (s *handler) changeRollout(ctx context.Context, r *modulev1.ChangeRolloutRe
 	return out, nil
 }
 
-// rolloutStates maps stored states, whose spelling is fixed, to those of the
-// API.
+// rolloutStates maps the stored states, whose spelling must not change, to the
+// states of the API.
 var rolloutStates = map[meta.RolloutState]modulev1.Rollout_State{
 	meta.RolloutRunning:   modulev1.Rollout_STATE_RUNNING,
 	meta.RolloutPaused:    modulev1.Rollout_STATE_PAUSED,

@@ -34,7 +34,7 @@ type Types interface {
 // so that the error does not reveal other types.
 type NearTypes struct {
 	Types
-	Auth *authorize.Authorizer // nil: every caller may do everything
+	Auth *authorize.Authorizer // if nil, every caller may do everything
 }
 
 // Lookup implements Types.

@@ -43,9 +43,9 @@ func by(view *meta.View, who string, command []byte) []byte {
 type ActivationChange struct {
 	Revision           uint64
 	ChangedAt          time.Time
-	Kind               string // a meta.ChangeKind
+	Kind               string // one of the meta.ChangeKinds
 	Digest             journal.Digest
-	ChangedBy          string // empty if not known
+	ChangedBy          string // empty if it is not known
 	Forced             bool
 	RolledBackRevision uint64
 	meta.Part

@@ -67,8 +67,8 @@ func (f *LineFollower) Close() {
 func (f *LineFollower) Wake() <-chan struct{} { return f.wake }
 
 // Read returns the next lines, at most 64 KiB, and how many lines of the type
-// were lost since the previous Read, because they were overwritten or
-// rate-limited. It returns nothing if there are no new lines.
+// were lost since the previous Read because they were overwritten or exceeded
+// the rate limit. It returns nothing if there are no new lines.
 func (f *LineFollower) Read() (lines []GuestLine, lost uint64) {
 	l := f.lines
 	l.mu.Lock()

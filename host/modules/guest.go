@@ -24,7 +24,7 @@ type moduleGuest struct {
 
 	lines  *GuestLines
 	module journal.Digest
-	about  sharding.EntityID // entity being called; without an id while the guest starts
+	about  sharding.EntityID // entity being called; it has no id while the guest starts
 
 	profiles *profiles
 	shadows  *trial.Watches

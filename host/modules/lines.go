@@ -47,7 +47,7 @@ func (l LineLevel) String() string {
 // hostile, and may contain the guest's input.
 type GuestLine struct {
 	At     time.Time
-	Entity sharding.EntityID // without an id if no entity was called
+	Entity sharding.EntityID // has no id if no entity was called
 	Module journal.Digest
 	Level  LineLevel
 	Text   string

@@ -29,7 +29,7 @@ type Type struct {
 // Limits bound a type below the limits of the nodes. 0 selects the node's
 // limit.
 type Limits struct {
-	CommandFuel, QueryFuel            int64 // units of fuel
+	CommandFuel, QueryFuel            int64 // fuel units per call
 	MaxEvents, EventBytes, ReplyBytes int64 // events per command, bytes per event, bytes per reply
 	MemoryBytes, TypeMemoryBytes      int64 // bytes of one instance, of all instances on a node
 	RatePerSecond                     int64 // commands per second on a node
@@ -55,7 +55,7 @@ type Amounts struct {
 type Upload struct {
 	Wasm      []byte
 	Signature []byte // signature of the module; may be empty
-	By        string // the uploading subject; empty if the node does not authenticate
+	By        string // subject that uploads; empty if the node does not authenticate
 	// Resign checks whether the uploader may replace the existing signature of
 	// a module, which serves these types. nil permits it.
 	Resign func(ctx context.Context, entityTypes []string) error
@@ -86,7 +86,7 @@ type Module struct {
 // decides a share of the commands as a shadow.
 type ServedPart struct {
 	EntityType string
-	Rollout    *meta.Rollout // nil: the module is a shadow
+	Rollout    *meta.Rollout // nil if the module is a shadow
 	Share      uint32        // share of the commands it decides as a shadow
 }
 

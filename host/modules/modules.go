@@ -23,7 +23,7 @@ type members interface {
 
 // disk is the disk of the node's data directory.
 type disk interface {
-	// ReadOnly reports whether the disk is full, so that nothing is copied.
+	// ReadOnly reports whether the disk is full. Then nothing is copied to it.
 	ReadOnly() bool
 }
 
@@ -45,7 +45,7 @@ type shardsChecker interface {
 // Options configure Modules. All are required.
 type Options struct {
 	Self     sharding.NodeID
-	Shards   uint32 // data shards
+	Shards   uint32 // number of data shards
 	Engine   *guest.Engine
 	Files    *guest.Registry // modules on this node
 	Metadata *cluster.Metadata
@@ -54,7 +54,7 @@ type Options struct {
 	Disk     disk
 	CaughtUp *atomic.Bool   // the metadata has caught up with the cluster's state at the start of this node
 	Trust    *signing.Trust // the signatures that this node trusts
-	Lines    *GuestLines    // receives what guests write
+	Lines    *GuestLines    // receives the lines that guests write
 	Logger   *slog.Logger
 }
 

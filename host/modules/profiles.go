@@ -77,10 +77,10 @@ func (t *Types) Profile(ctx context.Context, entityType string, long time.Durati
 
 // GuestStack is the fuel spent under one call stack.
 type GuestStack struct {
-	Functions []string // innermost first
+	Functions []string // function names, innermost first
 	Samples   int64
 	Fuel      int64
 }
 
-// ErrProfiling: too many profiles are running, or one of this type is.
+// ErrProfiling: too many profiles are running, or one of the same type is.
 var ErrProfiling = status.New(connect.CodeResourceExhausted, "too many profiles of this kind are running: retry when one has ended")

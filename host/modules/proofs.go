@@ -102,9 +102,9 @@ func (s *Service) retains(entityType string) bool {
 // leader.
 const leaderPatience = 5 * time.Second
 
-// compare compares all shards. It returns an error if some could not be
-// compared, or if the module is not compatible and that is not forced. Shards
-// without a leader are compared again for up to leaderPatience.
+// compare compares all shards. It returns an error if some shards could not be
+// compared, or if the module is incompatible and the caller does not force it.
+// Shards without a leader are compared again for up to leaderPatience.
 func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.CheckCompatibilityResponse, error) {
 	began := time.Now()
 	for {

@@ -15,10 +15,10 @@ const (
 )
 
 // refusals remembers modules that were rejected for their content. A rejection
-// can cost a compilation of a minute, and only one runs at a time, so for an
-// hour such a module is rejected at once if it is uploaded again. The list is
-// in memory only, so it is empty after an upgrade to a release that accepts the
-// module. It is safe for concurrent use.
+// can cost a compilation of a minute, and only one compilation runs at a time,
+// so for an hour such a module is rejected at once if it is uploaded again. The
+// list is in memory only, so it is empty after an upgrade to a release that
+// accepts the module. It is safe for concurrent use.
 type refusals struct {
 	mu    sync.Mutex
 	by    map[journal.Digest]*list.Element

@@ -193,7 +193,7 @@ func back(b meta.Activation, revision uint64) journal.Digest {
 type TakeBack struct {
 	EntityType string
 	Revision   uint64         // the revision to revert; 0 means the current one
-	By         string         // as in an Activation
+	By         string         // principal, as in an Activation
 	Entities   storedEntities // as in an Activation
 	Approver   approver       // as in an Activation
 	// Check is called for each type that switches back, once every node has the

@@ -107,8 +107,8 @@ func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
 	return revision, err
 }
 
-// again calls try with an up-to-date view, and repeats that if a concurrent
-// change makes try fail.
+// again calls try with an up-to-date view, and calls it again if it fails
+// because of a concurrent change.
 func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error {
 	for n := 1; ; n++ {
 		if err := r.metadata.CatchUp(ctx); err != nil {

@@ -18,7 +18,7 @@ func TestRestoredRolloutIsAccepted(t *testing.T) {
 	part, stay := meta.Part{Share: 3000, Prefix: "x"}, []string{"a", "b"}
 	for name, tt := range map[string]struct {
 		was  meta.Rollout
-		want meta.RolloutState // empty: nothing is left
+		want meta.RolloutState // empty if nothing of the rollout is left
 	}{
 		"running":                {meta.Rollout{State: meta.RolloutRunning, Part: part, Steps: []uint32{5000, sharding.Buckets}, Pause: 1, DueAt: 7}, meta.RolloutPaused},
 		"paused":                 {meta.Rollout{State: meta.RolloutPaused, Part: part, Note: "wait"}, meta.RolloutPaused},

@@ -161,7 +161,7 @@ func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Acti
 	})
 }
 
-// step makes a due step of a rollout. Every node has the module ready.
+// step makes a due step of a rollout. Every node must already have the module.
 func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Activation) (err error) {
 	share, held := going[0].Rollout.Steps[0], writePauses{Service: r.Service}
 	proved, err := r.proveRest(ctx, going, false, going[0].Rollout.By)

@@ -42,8 +42,8 @@ func TestStepsAreDueAfterTheirPause(t *testing.T) {
 	}
 }
 
-// TestRepeatedBeginMatchesRollout checks that a repeated call matches the active rollout,
-// whichever of its steps was taken, and that a different plan does not.
+// TestRepeatedBeginMatchesRollout checks that a repeated call matches the
+// active rollout at any of its steps, and that a different plan does not match.
 func TestRepeatedBeginMatchesRollout(t *testing.T) {
 	going := func(share uint32, steps ...uint32) []meta.Activation {
 		r := &meta.Rollout{State: meta.RolloutRunning, Part: meta.Part{Share: share, Prefix: "a"}, Steps: steps, Pause: 7, Rules: "faults>0"}

@@ -15,7 +15,7 @@ import (
 type RolloutPlan struct {
 	meta.Part
 	Steps []uint32      // shares of sharding.Buckets, increasing
-	Pause time.Duration // before each step; 0 if there are none
+	Pause time.Duration // wait before each step; 0 if there are no steps
 	Rules string        // see trial.ParseRules
 }
 
@@ -24,7 +24,7 @@ type RolloutBegin struct {
 	EntityType string
 	Digest     journal.Digest
 	RolloutPlan
-	By string // who requested it, KIND:NAME
+	By string // principal that requested it, KIND:NAME
 	// Check checks whether the module is compatible with a type, once all types
 	// that change together are known. It returns an error, or the principal
 	// that forced the check. nil skips it.
@@ -49,7 +49,7 @@ type RolloutState struct {
 	Revision   uint64         // revision of the activation
 	// Rollout is nil if one module serves all entities.
 	*meta.Rollout
-	Counts *RolloutCounts // nil if not known
+	Counts *RolloutCounts // nil if the counts are not known
 	// Aborted describes the end of the last rollout, if the last change was an
 	// abort.
 	Aborted *meta.ActivationChange

@@ -200,7 +200,7 @@ func (t *Settings) learn(view *meta.View) {
 			// Ignore a setting that only a newer release knows.
 			if o := next[entityType]; o.set(name, string(s.Value)) == nil {
 				if name == shadowName {
-					o.shadow.Revision = s.Revision // storing it again restarts the comparison
+					o.shadow.Revision = s.Revision // if the setting is stored again, the comparison restarts
 				}
 				next[entityType] = o
 			}
@@ -266,7 +266,7 @@ func CheckSetting(key, value string) error {
 	}
 	entityType, name, ok := TypeSetting(key)
 	if !ok || (sharding.EntityID{Type: entityType, ID: "x"}).Validate() != nil {
-		name = "" // an invalid key
+		name = "" // "" makes the key invalid
 	}
 	return new(overrides).set(name, value)
 }

@@ -58,8 +58,8 @@ func TestTypeSettingsAreValidated(t *testing.T) {
 	}
 }
 
-// TestValidateSettingOverridesManifest checks that the setting takes precedence over
-// the manifest, and that without both nothing is validated.
+// TestValidateSettingOverridesManifest checks that the setting takes precedence
+// over the manifest, and that payloads are not validated if neither is set.
 func TestValidateSettingOverridesManifest(t *testing.T) {
 	s := newSettings()
 	s.of.Store(&map[string]overrides{"off": {validate: "off"}, "on": {validate: "on"}})

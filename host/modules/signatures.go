@@ -21,7 +21,7 @@ import (
 )
 
 // signatureError reports that a node requires signatures and does not trust the
-// one of a module.
+// signature of a module.
 type signatureError struct {
 	reason signing.Reason
 	text   string
@@ -157,14 +157,14 @@ type Unsigned struct {
 	EntityType string
 	Digest     journal.Digest
 	Reason     signing.Reason
-	Refused    bool // the type is therefore not served
+	Refused    bool // the type is not served because of that
 }
 
 // signatureResults are the results of checking the signatures of all serving
 // modules.
 type signatureResults struct {
 	keys       *signing.Keys
-	signatures map[string]string // by entity type
+	signatures map[string]string // signatures that were checked, by entity type
 	unsigned   map[string]Unsigned
 }
 

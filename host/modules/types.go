@@ -29,12 +29,12 @@ type Types struct {
 	faults   faultCounts
 	profiles profiles
 
-	executors        executors // notified when reached increases; may be nil
+	executors        executors // notified when reached rises; may be nil
 	types            atomic.Pointer[map[string]*Served]
 	alwaysOn         atomic.Pointer[[]string]         // always-on types among types
 	revision         atomic.Uint64                    // all activations up to this revision are served
 	reached          atomic.Uint64                    // up to this revision, no older activation is served instead of a newer one
-	failing          atomic.Bool                      // a module could not be loaded, and is tried again
+	failing          atomic.Bool                      // a module could not be loaded, and the load is retried
 	signatureResults atomic.Pointer[signatureResults] // last results of the signature checks
 	turn             chan struct{}                    // semaphore: only one Refresh runs at a time
 	mu               sync.Mutex                       // guards changed
@@ -109,7 +109,7 @@ func (t *Types) Refresh(ctx context.Context) error {
 	var first error
 	view := t.metadata.View()
 	if view.Revision() < t.revision.Load() {
-		return nil // the metadata replica was replaced and has not caught up yet
+		return nil // the replica of the metadata was replaced and has not caught up yet
 	}
 	t.keys.learn(view) // before a type is served, the shards of its entities must be known
 	unsigned := t.checkSignatures(view)
@@ -186,7 +186,7 @@ func (t *Types) Await(ctx context.Context, revision uint64) error {
 // run refreshes after each change of the metadata until ctx ends.
 func (t *Types) run(ctx context.Context) {
 	var seen uint64
-	var again <-chan time.Time // set after a failure, because a missing module may become available
+	var again <-chan time.Time // set after a failed load, because a missing module may become available
 	pause := minLoadPause
 	for {
 		changed, trust := t.metadata.Changed(), t.modules.trust.Changed()

@@ -40,9 +40,9 @@ const (
 	// pacedSlice bounds one paced comparison of all shards. The next one continues
 	// it.
 	pacedSlice = 10 * time.Minute
-	// shortLook is the duration of a pass after which the comparison under a write
-	// pause may follow. After pacedLooks passes it follows even if they last
-	// longer.
+	// shortLook is the duration below which a pass counts as short, so that the
+	// comparison under a write pause follows. After pacedLooks passes it
+	// follows in any case.
 	shortLook  = 5 * time.Second
 	pacedLooks = 8
 	// pausedTries is how many comparisons under a write pause may fail before the
@@ -141,7 +141,7 @@ type verifications struct {
 	rollouts *Rollouts
 	nodes    preparer
 	now      func() time.Time
-	late     map[string]retry // by type
+	late     map[string]retry // retries by type
 	tries    map[string]int   // failed comparisons under a write pause, by type
 }
 
@@ -329,7 +329,7 @@ func (v *verifications) decide(ctx context.Context, p *proof, refused *status.Re
 		return nil
 	}
 	view := v.metadata.View()
-	p.b, _ = view.Activation(p.b.EntityType) // limits may have changed
+	p.b, _ = view.Activation(p.b.EntityType) // the limits of the type may have changed
 	held := writePauses{Service: v.Service}
 	defer func() { held.release(ctx, err) }()
 	if refused == nil {
@@ -360,7 +360,7 @@ func (v *verifications) lastLook(ctx context.Context, p *proof, held *writePause
 		return refused, nil
 	}
 	if len(held.paused) == 0 {
-		return nil, err // nothing was paused
+		return nil, err // no writes were paused
 	}
 	v.tries[p.b.EntityType]++
 	if v.tries[p.b.EntityType] < pausedTries {

@@ -260,7 +260,7 @@ func TestFailedComparisonsAreRetriedLater(t *testing.T) {
 			for try := 1; try < pausedTries; try++ {
 				w.pass(w.v)
 				w.served(1, meta.RolloutVerifying)
-				w.pass(w.v) // too early
+				w.pass(w.v) // too early for the next attempt
 				if late := time.Until(w.v.late["a"].at); failed != try || held && late < pausedRetry || late <= 0 || late > maxRetry {
 					t.Fatalf("%d looks, the next one in %v", failed, late)
 				}

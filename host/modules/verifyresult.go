@@ -15,8 +15,8 @@ type VerifyRequired string
 // Values of VerifyRequired.
 const (
 	VerifyOff    VerifyRequired = "off"    // no verification; also the zero value
-	VerifySample VerifyRequired = "sample" // a sample of the entities, or all
-	VerifyAll    VerifyRequired = "all"    // all entities
+	VerifySample VerifyRequired = "sample" // verification of a sample of the entities, or of all
+	VerifyAll    VerifyRequired = "all"    // verification of all entities
 )
 
 // IsValid reports whether r is one of these values.
@@ -32,17 +32,18 @@ type VerifyResult struct {
 	All      bool   // covers every entity instead of a sample
 	Entities uint64 // replayed entities
 	Events   uint64
-	// Entities of which the module computes a different state, on which it fails,
-	// and which could not be compared.
+	// Numbers of entities for which the module computes a different state, on
+	// which it fails, and which could not be compared.
 	Differences, Faults, Uncompared uint64
 	Truncated                       uint64 // entities that were not replayed, because their first events are gone
 }
 
-// StoredVerification is what the metadata holds about a type and a module.
+// StoredVerification is the information in the metadata about the verification
+// of a module for a type.
 type StoredVerification struct {
 	Required VerifyRequired
 	Revision uint64        // revision under which the type is served
-	Result   *VerifyResult // nil: the module was not verified
+	Result   *VerifyResult // nil if the module was not verified
 }
 
 // Refusal returns the reason why the module may not serve the type, or nil if

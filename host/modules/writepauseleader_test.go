@@ -24,8 +24,8 @@ type failing struct {
 	m        *cluster.Metadata
 	term     sharding.Term
 	index    uint64
-	failures int           // commands with an unknown outcome
-	leader   time.Duration // how long there is no leader after each of them
+	failures int           // number of commands with an unknown outcome
+	leader   time.Duration // how long there is no leader after each such command
 }
 
 func (f *failing) elect() {

@@ -135,7 +135,7 @@ func (s *controlService) PutBlob(ctx context.Context, stream *connect.ClientStre
 	defer p.leave(in)
 	body := &chunks{in: in, next: func() ([]byte, bool, error) {
 		if !stream.Receive() {
-			return nil, true, stream.Err() // the digest shows whether it is complete
+			return nil, true, stream.Err() // the receiver checks by the digest that the module is complete
 		}
 		return stream.Msg().GetChunk(), false, nil
 	}}

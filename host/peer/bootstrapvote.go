@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// BootstrapVote asks the node at an address for its bootstrap vote, or gives the vote
-// back.
+// BootstrapVote asks the node at an address for its bootstrap vote, or returns
+// the vote to that node.
 func (p *Peers) BootstrapVote(ctx context.Context, address string, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
 	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()

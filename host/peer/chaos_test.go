@@ -123,7 +123,8 @@ func (c *chaos) heal() {
 	c.meet()
 }
 
-// check checks what arrived at every node, including nodes that were killed.
+// check checks the frames that arrived at every node, including nodes that were
+// killed.
 func (c *chaos) check() {
 	arrived := 0
 	for _, d := range c.nodes {

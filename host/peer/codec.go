@@ -34,7 +34,7 @@ type batch struct {
 type echo struct {
 	heartbeat, received uint64
 	turns               uint64 // iterations of the answering node's raft loop
-	clock               int64  // its wall clock in Unix nanoseconds; 0 if it was not sent
+	clock               int64  // wall clock of the answering node in Unix nanoseconds; 0 if it was not sent
 	held                uint64 // time since the heartbeat arrived, in microseconds
 }
 

@@ -186,7 +186,7 @@ func TestHelloIsChecked(t *testing.T) {
 			t.Errorf("%s %q: %v", c[0], c[1], err)
 		}
 	}
-	for _, format := range []string{"", "0", "x", "4"} { // from a node that sends no range
+	for _, format := range []string{"", "0", "x", "4"} { // these formats come from a node that sends no range
 		h := good()
 		h.Del(headerLevels)
 		h.Set(headerFormat, format)
@@ -237,7 +237,7 @@ func (s *sayings) PeerAlive(sharding.NodeID)     { s.all = append(s.all, "heard"
 func (s *sayings) PeerSuspected(sharding.NodeID) { s.all = append(s.all, "silent") }
 
 // After a pause of this process itself, no node is suspected until a whole
-// SuspectAfter has passed again.
+// SuspectAfter has passed after the pause.
 func TestOwnPauseSuspectsNobody(t *testing.T) {
 	said := &sayings{}
 	p := &Peers{opts: Options{SuspectAfter: 700, Observer: said}.withDefaults()}
@@ -255,7 +255,7 @@ func TestOwnPauseSuspectsNobody(t *testing.T) {
 	expect("heard")
 	q.look(799, 0)
 	expect("heard")
-	q.look(100_000, 100_000) // this process was stopped for long
+	q.look(100_000, 100_000) // because this process itself was stopped for long
 	q.look(100_699, 100_000)
 	expect("heard")
 	q.look(100_700, 100_000)
@@ -267,9 +267,9 @@ func TestOwnPauseSuspectsNobody(t *testing.T) {
 	expect("heard", "silent", "heard")
 }
 
-// A node that reports the iterations of its raft loop is alive only while the
-// number changes, whatever else it sends. For a node that does not report,
-// bytes suffice.
+// A node that reports the iterations of its raft loop is alive only while their
+// number changes, even if other bytes arrive from it. If a node does not report
+// them, arriving bytes suffice.
 func TestLivenessNeedsLoopProgress(t *testing.T) {
 	p := Patience{Suspect: 7, Stall: 21}
 	var s Signs
@@ -299,10 +299,10 @@ func TestLivenessNeedsLoopProgress(t *testing.T) {
 	}
 	s.NoteTurns(14, 400)
 	s.NoteArrival(400)
-	expect(400, 400, false, false) // the watcher itself was paused
+	expect(400, 400, false, false) // because the watcher itself was paused
 	s.NoteTurns(15, 401)
 	expect(401, 0, true, false)
-	s.Renew() // it runs an older release now
+	s.Renew() // the node now runs an older release, which does not report its loop
 	s.NoteArrival(500)
 	expect(500, 0, true, false)
 }

@@ -27,8 +27,8 @@ const MaxBlobBytes = 64 << 20
 // any other error reaches the caller as ErrUnknownOutcome. Requests belong to
 // the callee; answers must not be modified afterwards.
 type Control interface {
-	// Probe returns what the node knows of its cluster. Nodes outside the
-	// cluster may ask.
+	// Probe returns the node's view of its cluster. Nodes outside the cluster
+	// may ask.
 	Probe(ctx context.Context) (*peerv1.ProbeResponse, error)
 	// BootstrapVote answers a node that wants to bootstrap a cluster. Nodes outside
 	// the cluster may ask.

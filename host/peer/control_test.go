@@ -377,7 +377,7 @@ func TestNodeOfUnsupportedVersionIsRejected(t *testing.T) {
 	for _, tt := range []struct {
 		at             uint32
 		format, levels string
-		want           string // empty: the call is answered
+		want           string // if empty, the call must be answered
 	}{
 		{1, "1", "", ""}, {1, "1", "1-2", ""}, {1, "2", "2-3", "cluster is at version 1, node c supports cluster versions 2 to 3"},
 		{2, "1", "", "cluster is at version 2, node c supports cluster version 1"}, {2, "1", "1-2", ""}, {2, "2", "2-3", ""},

@@ -84,9 +84,9 @@ func (c *endingConn) note(err error) {
 // NetConn returns the underlying connection.
 func (c *endingConn) NetConn() net.Conn { return c.Conn }
 
-// closedByOther reports whether an error was caused by the other side's kernel.
-// A deadline, a connection closed here, and a timeout after missing answers are
-// not.
+// closedByOther reports whether the other side's kernel caused an error. A
+// deadline, a connection closed on this side, and a timeout after missing
+// answers do not count.
 func closedByOther(err error) bool {
 	for _, word := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, word) {

@@ -23,9 +23,9 @@ var (
 	// ErrWrongIdentity: the caller or the answering node claims to be a
 	// different node than its certificate names. A retry cannot succeed.
 	ErrWrongIdentity = errors.New("wrong node identity")
-	// ErrNotMember: the calling node is not a member of the cluster, or was put
-	// down and has not joined again. The call had no effect, and may succeed
-	// after a join.
+	// ErrNotMember: the calling node is not a member of the cluster, or an
+	// operator put it down and it has not joined again. The call had no effect,
+	// and may succeed after a join.
 	ErrNotMember = errors.New("not a member of the cluster")
 	// ErrOldIncarnation: a newer start of the calling or answering node is
 	// known. This process should not be running.

@@ -60,12 +60,12 @@ func (s *served) deadline(t time.Time) {
 type observedBody struct {
 	io.ReadCloser
 	peer  *peer
-	of    *served // the call whose body it is; nil for an answer
+	of    *served // call whose body it is; nil for an answer
 	bytes atomic.Uint64
 }
 
-// Read implements io.Reader. After the call was aborted it reads nothing, even
-// if the handler has set a new deadline since.
+// Read implements io.Reader. After the call was aborted, it fails, even if the
+// handler has set a new deadline since.
 func (b *observedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.of != nil && b.of.ended.Load() {
@@ -121,7 +121,7 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	if s.ended.Load() {
 		return p.encodeError(ErrClosed) // aborted between enter and lift
 	}
-	var heard atomic.Pointer[arrivedHeartbeat] // the last heartbeat
+	var heard atomic.Pointer[arrivedHeartbeat] // the last heartbeat that arrived
 	heard.Store(&arrivedHeartbeat{})
 	stop := make(chan struct{})
 	var beating sync.WaitGroup

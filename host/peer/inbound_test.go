@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A link is late if its number is lower than that of the current link or of one
-// that has just ended. A forged high number does not lock out the node's own
-// links forever.
+// A link is late if its number is lower than that of the current link or of a
+// link that has just ended. A forged high number does not lock out the node's
+// own links forever.
 func TestLateLinksAreRejected(t *testing.T) {
 	const start = 1_700_000_000_000
 	q := &peer{owner: &Peers{started: time.Now().Add(-time.Hour)}}

@@ -130,7 +130,7 @@ func TestOneWayPartition(t *testing.T) {
 				t.Error("b is not alive for a, although its frames arrive")
 			}
 			for range 100 {
-				na.Send("b", make([]byte, 1<<20)) // more than the connection buffers
+				na.Send("b", make([]byte, 1<<20)) // fills more than the connection buffers
 			}
 			time.Sleep(length)
 			b.net.Heal("a", "b")
@@ -239,7 +239,7 @@ func TestNodesOfOtherClustersAreRejected(t *testing.T) {
 		if _, err := na.Propose(b.Context(), "d", nil); !errors.Is(err, peer.ErrWrongNode) {
 			t.Errorf("a call to a different node: %v", err)
 		}
-		if _, err := c.Probe(b.Context(), na.addr); !errors.Is(err, peer.ErrUnavailable) { // a has no Control
+		if _, err := c.Probe(b.Context(), na.addr); !errors.Is(err, peer.ErrUnavailable) { // node a has no Control
 			t.Errorf("a probe from a different cluster: %v", err)
 		}
 		na.untilState(t, "b", "heard")

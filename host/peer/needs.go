@@ -29,7 +29,7 @@ var needs = map[string]need{
 	peerv1connect.PeerServiceProbeProcedure:  needNothing,
 	peerv1connect.PeerServicePledgeProcedure: needNothing,
 	peerv1connect.PeerServiceVouchProcedure:  needNothing,
-	// Join makes a node a member, even if it was declared dead.
+	// Join makes a node a member again, even if it was declared dead.
 	peerv1connect.PeerServiceJoinProcedure: needStart,
 	// Renew declares the caller itself dead. It may have been declared dead
 	// already.

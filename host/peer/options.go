@@ -41,9 +41,9 @@ type raftLoop interface {
 // goroutine.
 type observer interface {
 	PeerAlive(sharding.NodeID)
-	// PeerSuspected is called when nothing has arrived for SuspectAfter, or the
-	// node's raft loop made no progress for StallAfter. A node that was never
-	// alive becomes suspected once too.
+	// PeerSuspected is called when nothing has arrived for SuspectAfter, or
+	// when the node's raft loop has made no progress for StallAfter. It is
+	// called once for a node that was never alive, too.
 	PeerSuspected(sharding.NodeID)
 	// PeerFailed is called, from the same goroutine, when the process of a node
 	// that was alive seems to have ended, because its kernel closed the links
@@ -56,7 +56,7 @@ type observer interface {
 	PeerRefused(r *http.Request, node sharding.NodeID, why error)
 }
 
-// unobserved ignores what happens to other nodes.
+// unobserved is an observer that does nothing.
 type unobserved struct{}
 
 func (unobserved) PeerAlive(sharding.NodeID)                         {}

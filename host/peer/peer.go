@@ -23,7 +23,7 @@ type peer struct {
 	speaks      atomic.Pointer[sharding.VersionRange]
 	timing      timing
 	state       atomic.Int32  // written only by watch
-	lost        bool          // it was alive once and is suspected; only for watch
+	lost        bool          // the node was alive once and is suspected; used only by watch
 	made        atomic.Uint64 // number of links to the node that were begun
 	sent        traffic
 	received    traffic

@@ -26,20 +26,20 @@ type Peers struct {
 	members     atomic.Pointer[Members]
 	lookups     lookups
 	replaced    atomic.Bool                               // another node has rejected this start as outdated since the last TakeReplaced
-	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced on change, never modified
+	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced on every change, never modified
 	handler     http.Handler
 	referrals   referrals
 	future      futureStarts
 	// calls and bulk use separate connections, so that a snapshot does not
 	// delay calls and neither delays heartbeats.
 	calls, bulk *http.Transport
-	snapshots   chan struct{} // one slot for each snapshot being received
+	snapshots   chan struct{} // semaphore with one slot for each snapshot that may be received at a time
 	noticed     chan struct{} // one slot: something arrived from a node that was not alive
 
 	mu     sync.Mutex
 	closed bool
 	served map[*served]struct{} // the streams that are being served
-	active sync.WaitGroup       // counts served
+	active sync.WaitGroup       // counts the streams in served
 	ctx    context.Context      // context of the links
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup

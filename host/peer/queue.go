@@ -9,7 +9,7 @@ import "sync"
 // current messages.
 type queue struct {
 	maxFrames, maxBytes int
-	wake                chan struct{} // one slot: there are frames
+	wake                chan struct{} // one slot: set when there are frames
 
 	mu      sync.Mutex
 	frames  [][]byte

@@ -14,9 +14,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// A call to a node's client address is referred to its address for nodes and
-// continues there, also for links. A referral in the answer from there is
-// ignored.
+// A call to a node's client address is referred to its peer address and
+// continues there. This applies to links too. A referral in the answer from the
+// peer address is ignored.
 func TestCallsFollowReferralToPeerAddress(t *testing.T) {
 	ctl := &control{}
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b", func(o *peer.Options) { o.Control = ctl })
@@ -80,7 +80,7 @@ func TestCallsFollowReferralToPeerAddress(t *testing.T) {
 	}
 }
 
-// If the address to which a node referred takes no more calls, the original
+// If nothing answers at the address to which a node referred, the original
 // address is tried again.
 func TestReferralsEndWithTheNode(t *testing.T) {
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b", func(o *peer.Options) { o.Control = &control{} })

@@ -81,8 +81,8 @@ func (p *Peers) Admit(next http.Handler) http.Handler {
 	})
 }
 
-// admit checks a request by its headers. If its node must be known, admit also
-// registers the call with that node.
+// admit checks a request by its headers. If the calling node must be known,
+// admit also registers the call with that node.
 func (p *Peers) admit(r *http.Request, s *served) error {
 	h, err := readHello(r.Header)
 	if err != nil {

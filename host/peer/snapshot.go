@@ -69,7 +69,7 @@ func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []b
 		return stream.Send(m)
 	})
 	if err != nil && !errors.Is(err, io.EOF) {
-		w.cancel(err) // the receiver must not take it for complete
+		w.cancel(err) // otherwise the receiver would take the snapshot for complete
 		stream.CloseAndReceive()
 		return nil, fmt.Errorf("send a snapshot to node %s: %w", to, err)
 	}
@@ -184,7 +184,7 @@ func (c *chunks) fill() error {
 		c.in.abort()
 	}
 	c.chunk, c.last, c.err = c.next()
-	c.in.deadline(time.Now().Add(maxCallTime)) // for processing and answering
+	c.in.deadline(time.Now().Add(maxCallTime)) // time for processing and answering
 	return c.err
 }
 

@@ -15,8 +15,8 @@ type Standing int
 const (
 	// StandingUnknown: the node is not a member.
 	StandingUnknown Standing = iota
-	// StandingMember: the node is a member, whatever its status, unless an
-	// operator put it down.
+	// StandingMember: the node is a member and an operator has not put it down.
+	// Its other status does not matter.
 	StandingMember
 	// StandingOutside: an operator put the node down, and this start, which is
 	// later, has not been admitted.

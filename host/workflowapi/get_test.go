@@ -27,7 +27,7 @@ type group struct {
 	mu      sync.Mutex
 	leader  sharding.NodeID
 	state   journal.RunState
-	changed chan struct{} // closed at a change
+	changed chan struct{} // closed on the next change
 	waiting chan sharding.NodeID
 	urls    map[sharding.NodeID]string
 }

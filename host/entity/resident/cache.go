@@ -180,10 +180,9 @@ func (c *Cache[E]) HibernatedCount() int { return c.hibernated }
 func (c *Cache[E]) Estimate(key uint32) uint64 { return c.often.estimate(key) }
 
 // sketch estimates how often a key was used recently. It is a count-min sketch
-// of four-bit counters, which are halved after ten times as many increments as
-// it has words.
+// of four-bit counters, which are all halved after ten increments per word.
 type sketch struct {
-	words []uint64 // 16 counters each; a power of two
+	words []uint64 // each word has 16 counters; the length is a power of two
 	added int
 }
 

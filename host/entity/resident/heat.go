@@ -11,9 +11,9 @@ import (
 // Heat finds an executor's busiest entities with the space-saving sketch
 // (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k
 // Elements in Data Streams", 2005): a fixed number of counters, of which the
-// lowest is reassigned to an entity that has none. One command in hotOneIn is
-// counted, at random, so that counting costs next to nothing. It does not
-// allocate.
+// lowest is reassigned to an entity that has none. A random sample of one
+// command in hotOneIn is counted, so that counting costs next to nothing. It
+// does not allocate.
 
 const (
 	// hotCounters is the number of entities that a window counts. Every entity
@@ -32,15 +32,15 @@ const (
 type HotEntity struct {
 	Entity   sharding.EntityID
 	Shard    sharding.ShardID
-	Commands uint64 // in the span, estimated
-	Fuel     uint64 // of these commands, estimated
+	Commands uint64 // estimated number of commands in the span of the report
+	Fuel     uint64 // estimated fuel of these commands
 	Over     uint64 // the most by which Commands may be too high
 }
 
 // HotReport is the load of an executor's entities in a span of time.
 type HotReport struct {
 	Span     time.Duration
-	Commands uint64 // of all entities, estimated
+	Commands uint64 // estimated number of commands of all entities
 	Fuel     uint64
 	Entities []HotEntity // busiest first
 }
@@ -129,7 +129,7 @@ type hotSketch struct {
 // hotCounter counts an entity's commands since the counter was assigned to it.
 type hotCounter struct {
 	key      uint32
-	slot     int // in the index
+	slot     int // slot in the index
 	id       sharding.EntityID
 	shard    sharding.ShardID
 	commands uint64

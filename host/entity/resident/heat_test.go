@@ -32,7 +32,7 @@ func TestSketchBoundsItsError(t *testing.T) {
 			n := int(float64(entities) * rng.Float64() * rng.Float64() * rng.Float64())
 			e := hotEntity(n)
 			if rng.IntN(4) == 0 {
-				e = hotEntity(rng.IntN(2)) // two entities are busy
+				e = hotEntity(rng.IntN(2)) // make two entities busy
 			}
 			true_[e.id]++
 			s.add(e.key, e.id, shardOf(e), 3)

@@ -13,13 +13,13 @@ type Hibernated struct {
 	ID                      sharding.EntityID
 	Key                     uint32
 	Shard                   sharding.ShardID
-	Instance, Handle        uint32 // Handle is the entity's handle in the guest
+	Instance, Handle        uint32 // where the entity's state is: the number of the instance, and the handle there
 	Exists, Stopped, Costly bool
 	Touched                 Tick
 	Replay                  [3]int32
 	Sequence                journal.Sequence
 	Hash                    journal.Hash
-	Window                  string // packed
+	Window                  string // packed commands, as Window.Small returns them
 	Forgot                  int64  // result of Window.Forgot
 }
 

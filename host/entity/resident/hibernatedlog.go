@@ -38,7 +38,7 @@ func (log *Log[T]) Count() int { return log.count }
 
 // pages are the pages of a store by number.
 type pages[T comparable] struct {
-	all  []*page[T] // nil if free; number 0 is never used
+	all  []*page[T] // pages by number; nil if the number is free; number 0 is never used
 	free []uint32
 }
 
@@ -164,7 +164,7 @@ func (s *Store[T]) forget(log *Log[T], pg *page[T], rec record) {
 // records iterates over the live records of a page by offset.
 func (pg *page[T]) records() iter.Seq2[int, record] {
 	return func(yield func(int, record) bool) {
-		gone := true // all records before this one
+		gone := true // no record before this one is live
 		for at := pg.from; at < pg.used; {
 			rec := record(pg.mem[at:])
 			size := int(binary.LittleEndian.Uint16(rec))

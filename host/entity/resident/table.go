@@ -5,7 +5,7 @@ import "github.com/hostd/hostd/sharding"
 // Table finds the hibernated entities of a shard by a hash of their names. It
 // works like a Directory, and splits into parts like one.
 type Table struct {
-	slots []Slot // 0 if free
+	slots []Slot // 0 means a free slot
 	parts []Table
 	len   int
 }

@@ -10,8 +10,8 @@ import (
 // share of the rate.
 
 const (
-	// smallBytes and smallFuel are the highest cost of a timer's command for
-	// which its type owes nothing.
+	// smallBytes and smallFuel bound the cost of a timer's command for which
+	// its type owes nothing.
 	smallBytes = 2 << 10
 	smallFuel  = 4_000_000
 	// A type pays its debt at 1/typeShare of the executor's rate.

@@ -27,8 +27,8 @@ var ErrSchedule = errors.New("invalid schedule")
 // Schedule sets the first due times of the schedules that a guest has set. It
 // returns ErrSchedule, a fault of the guest, if an expression or zone is
 // invalid. If fired is set, the command is that of a timer, and the timers that
-// it sets are due MinScheduleInterval after now at the earliest, because otherwise it
-// could write in an endless loop.
+// it sets are due MinScheduleInterval after now at the earliest, because
+// otherwise a timer could set itself again in an endless loop.
 func (q *Timers) Schedule(out *abi.Output, now int64, fired bool) error {
 	for i := range out.Timers {
 		t := &out.Timers[i]

@@ -32,8 +32,8 @@ const (
 	retryMost = 5 * time.Minute
 )
 
-// LimitLook is how often a timer that waits for a limit of its type checks
-// again, because the limit may have been lifted.
+// LimitLook is how often a timer that waits for a limit of its type checks the
+// limit again, because it may have been lifted.
 const LimitLook = time.Second
 
 // ErrStale means that the timer was set, cancelled or fired after it was read.
@@ -145,7 +145,7 @@ type Scan struct {
 // Reader reads the applied state.
 type Reader interface {
 	// DueTimers returns at most limit timers of the shard that are due by the
-	// given time, the oldest first, without those for which skip returns true.
+	// given time, the oldest first, except those for which skip returns true.
 	// next is the due time of the first timer after them, or math.MaxInt64 if
 	// there is none.
 	DueTimers(ctx context.Context, shard sharding.ShardID, by int64, limit int,
@@ -226,7 +226,7 @@ func (q *Timers) OnScan(scan *Scan) {
 			q.Wake(s, now.UnixNano())
 		}
 	}
-	if s.at != 0 { // requested during the scan
+	if s.at != 0 { // an earlier read was requested during the scan
 		q.Wake(s, s.at)
 	}
 	s.asOf = scan.asOf
@@ -252,10 +252,10 @@ type Firing struct {
 	timers  *Timers
 	shard   *Shard
 	asOf    uint64
-	cold    bool     // its entity is being loaded
+	cold    bool     // the entity is being loaded
 	renewal *renewal // set for a schedule once the command is decided
 	request request.Request
-	span    Span // nil without tracing
+	span    Span // nil if tracing is off
 }
 
 // Of returns the timer whose command the request is, or nil if the request is
@@ -277,8 +277,9 @@ func (q *Timers) admit(f *Firing) {
 	q.exec.Fire(&f.request)
 }
 
-// trace begins a span if spans are recorded. The command's effects have this
-// span as their parent, or else that of the command that set the timer.
+// trace begins a span for the firing if spans are recorded. The parent of the
+// command's effects is this span or, without it, the span of the command that
+// set the timer.
 func (f *Firing) trace(spans Spans) {
 	set := *f.Timer.Trace
 	set.Flags |= journal.TraceAfterTimer
@@ -335,7 +336,7 @@ func (f *Firing) Complete(r *request.Request) {
 			wait = min(max(limited.RetryAfter, 100*time.Millisecond), LimitLook)
 		}
 		var fault *request.GuestFaultError
-		if errors.As(err, &fault) || errors.Is(err, request.ErrUnknownCommand) || errors.Is(err, request.ErrOutputValue) { // only these errors are the timer's own fault
+		if errors.As(err, &fault) || errors.Is(err, request.ErrUnknownCommand) || errors.Is(err, request.ErrOutputValue) { // other errors are not the timer's own fault
 			wait = min(retry<<min(b.times, 10), retryMost)
 			b.times++
 		}

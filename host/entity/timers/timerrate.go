@@ -38,9 +38,9 @@ const (
 	// paceMost bounds the rate if there are no other requests, as a multiple of
 	// the minimum rate.
 	paceMost = 8
-	// paceBurst is how long unused allowance accumulates, paceLook how often
-	// the rate is adjusted, and Tick when the executor tries again to admit
-	// timers that exceeded the rate.
+	// paceBurst is how long an unused allowance accumulates. paceLook is how
+	// often the rate is adjusted. Tick is how often the executor tries again to
+	// admit timers that exceeded the rate.
 	paceBurst = 20 * time.Millisecond
 	paceLook  = 10 * time.Millisecond
 	Tick      = 2 * time.Millisecond
@@ -79,8 +79,8 @@ type pacer struct {
 	windows  windows
 	ahead    int // timers in windows
 	scans    int // scans in progress
-	admitted int // admitted and not fired
-	cold     int // of these, those with entities that are being loaded
+	admitted int // number of timers admitted and not fired
+	cold     int // admitted timers whose entities are being loaded
 }
 
 // update updates the tokens and the rate. The rate is the minimum while there

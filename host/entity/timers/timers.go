@@ -75,7 +75,7 @@ type Timers struct {
 	debts  debts
 	at     int64 // when the executor must call Ask again, unix nanoseconds; 0 for never
 	fired  uint64
-	due    int // read as due and not fired
+	due    int // number of timers that are read as due and not fired
 }
 
 // New returns the Timers of an executor that leads no shard yet.
@@ -125,10 +125,10 @@ func (q *Timers) Wake(s *Shard, at int64) {
 type Counts struct {
 	// Fired is the number of timers fired since the executor started.
 	Fired    uint64
-	Due      int // read as due and not fired
-	Ahead    int // of these, those not admitted
-	Admitted int // in their entities' queues
-	Cold     int // of these, those with entities that are being loaded
+	Due      int // timers that are read as due and not fired
+	Ahead    int // due timers that are not admitted
+	Admitted int // due timers in their entities' queues
+	Cold     int // admitted timers whose entities are being loaded
 	Scans    int // scans in progress
 }
 

@@ -29,8 +29,8 @@ const (
 
 // name is a command id in its packed form.
 type name struct {
-	text journal.CommandID // when not hex
-	raw  [16]byte          // when hex
+	text journal.CommandID // the id, if it is not hexadecimal
+	raw  [16]byte          // the id's bytes, if it is hexadecimal
 	hex  bool
 }
 
@@ -182,7 +182,7 @@ func (p entry[T]) numbers() Command {
 type Batch struct {
 	packed []byte
 	count  int
-	Before int64 // if not 0, earlier commands may exist, and none is younger than this time
+	Before int64 // if not 0, there may be earlier commands, but none that is younger than this time
 }
 
 // Bytes is the size of the batch in memory.

@@ -12,8 +12,8 @@ type Filter struct {
 	ids  int // number of added ids
 }
 
-// OpenFilter returns a filter with the given bytes, of which it takes
-// ownership, and number of ids.
+// OpenFilter returns a filter with the given bytes and number of ids. It takes
+// ownership of bits.
 func OpenFilter(bits []byte, ids int) *Filter { return &Filter{bits: bits, ids: ids} }
 
 // Bits returns the filter's bytes, which are valid until the next Add, and the
@@ -97,7 +97,7 @@ func spread[T bytestring](id T) (first, step uint64) {
 type Beyond struct {
 	Filter  *Filter          // has the ids in the window and older ones; nil while there are few ids
 	Partial bool             // the filter has ids that are older than the window
-	Older   journal.Sequence // if Partial, the records from here on have the older ids
+	Older   journal.Sequence // if Partial, the older ids are in the records from this sequence on
 }
 
 // MayHold reports whether an id, which is not in the window, may be older than
@@ -119,7 +119,7 @@ func (b *Beyond) Follow(w *Window, above int, final bool) *Filter {
 	case b.Filter == nil || !b.Partial && b.Filter.full():
 		b.Filter = newFilter(count + 1)
 		w.each(func(id []byte) { b.Filter.set(spread(id)) })
-		return nil // it is in the window
+		return nil // the window has the id
 	case b.Filter.full():
 		b.Filter.grow()
 	}

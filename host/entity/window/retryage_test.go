@@ -18,7 +18,7 @@ func TestFirstAttemptIsLowerBound(t *testing.T) {
 		name   string
 		led    int   // when this executor began to lead, by its clock
 		before int64 // the log clock at that time
-		now    int   // by the executor's clock
+		now    int   // time by the executor's clock
 		age    int
 		latest int64 // the log clock at the first attempt
 		exact  bool  // the result must be close to latest

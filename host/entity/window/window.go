@@ -5,10 +5,10 @@ import "github.com/hostd/hostd/journal"
 // Limits bound the commands that an entity remembers. When any limit is
 // exceeded, the oldest command is forgotten.
 type Limits struct {
-	Commands     int   // default 10,000
-	ReplyBytes   int   // default 4 MiB
-	ClientMaxAge int64 // nanoseconds of the log clock, default 24 h
-	ServerMaxAge int64 // for ids that the server made, default 5 min
+	Commands     int   // number of commands, default 10,000
+	ReplyBytes   int   // bytes of all replies, default 4 MiB
+	ClientMaxAge int64 // maximum age of ids that a client made, in nanoseconds of the log clock, default 24 h
+	ServerMaxAge int64 // maximum age of ids that the server made, default 5 min
 }
 
 // DefaultLimits are the limits of every replica. They must not differ between
@@ -21,7 +21,7 @@ func DefaultLimits() Limits {
 // Command is an executed command.
 type Command struct {
 	ID         journal.CommandID
-	Hash       uint64 // of its name and payload
+	Hash       uint64 // hash of the name and the payload
 	Reply      []byte
 	RecordedAt int64 // unix nanoseconds of the log clock
 	Sequence   journal.Sequence
@@ -91,8 +91,8 @@ func (l *Limits) keeps(commands, replies int, recordedAt int64, server bool, r *
 }
 
 // Full reports whether a window of this size may have forgotten a command for
-// lack of room. Half of ReplyBytes is enough, because a reply is smaller than
-// that.
+// lack of room. More than half of ReplyBytes counts as full, because a single
+// reply is smaller than the other half.
 func (l *Limits) Full(commands, replies int) bool {
 	return commands >= l.Commands || replies > l.ReplyBytes/2
 }

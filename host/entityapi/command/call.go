@@ -29,7 +29,7 @@ type Calls struct {
 	Waiting  *admission.Waiting
 	Arrivals admission.Arrivals
 	Deadline admission.Deadlines
-	Quotas   *quota.Quotas // nil: no limits
+	Quotas   *quota.Quotas // if nil, there are no limits
 
 	pool sync.Pool
 }

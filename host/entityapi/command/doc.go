@@ -2,6 +2,6 @@
 // requests. It validates names and payloads, makes command ids for callers that
 // give none, and runs a request while its caller waits.
 //
-// It does not decide what a request does, and starts no goroutine: Calls waits
-// in its caller's goroutine.
+// It never decides commands, and starts no goroutine: Calls waits in its
+// caller's goroutine.
 package command

@@ -34,7 +34,7 @@ const (
 // Place is the position of a timer in the order of all timers of the cluster: by
 // time, and by key for equal times.
 type Place struct {
-	Due int64  // Unix nanoseconds
+	Due int64  // due time, Unix nanoseconds
 	Key string // not empty
 }
 

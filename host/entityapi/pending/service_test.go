@@ -23,7 +23,7 @@ import (
 
 // shelf has the timers and sends of some shards.
 type shelf struct {
-	timers map[sharding.ShardID][]journal.Timer // in order of their due times
+	timers map[sharding.ShardID][]journal.Timer // timers of each shard in the order of their due times
 	sends  map[sharding.ShardID][]journal.Message
 	broken sharding.ShardID // a shard that cannot be read
 }

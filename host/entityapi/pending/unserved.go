@@ -20,8 +20,8 @@ const (
 // Unserved counts the timers of a type that call commands which a module does
 // not have.
 type Unserved struct {
-	Timers   int                                        // number of such timers
-	Commands map[string]int                             // by command, for at most unservedCommands
+	Timers   int                                        // number of timers whose command the module does not have
+	Commands map[string]int                             // counts by command, for at most unservedCommands
 	First    []*entityv1.ListTimersResponse_EntityTimer // the timers that are due first, up to unservedShown
 	// Partial means that not all timers of the type were examined.
 	Partial bool

@@ -106,7 +106,7 @@ type page struct {
 	id     sharding.EntityID
 	kind   wire.PayloadKind
 	size   int
-	newest bool             // newest records first
+	newest bool             // the newest records come first
 	from   journal.Sequence // where the first page begins
 	after  *place           // where a page with a token begins
 }

@@ -208,7 +208,7 @@ func (st *stream) failure(a *wire.Answer, correlation uint64, err error) {
 	}
 }
 
-// endInput lets the writer end after everything that was read is answered.
+// endInput lets the writer end once it has answered everything that was read.
 func (st *stream) endInput() {
 	st.mu.Lock()
 	st.eof = true

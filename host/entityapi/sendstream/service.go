@@ -29,8 +29,8 @@ type Options struct {
 	Waiting  *admission.Waiting
 	Arrivals admission.Arrivals
 	Deadline time.Duration         // default deadline of a command
-	Roles    *authorize.Authorizer // nil: every caller may send everything
-	Quotas   *quota.Quotas         // nil: no limits
+	Roles    *authorize.Authorizer // if nil, every caller may send everything
+	Quotas   *quota.Quotas         // if nil, there are no limits
 	NodeID   sharding.NodeID
 	Log      *slog.Logger
 	// MaxInFlight limits the commands of a stream that were read but are not
@@ -48,7 +48,7 @@ type Service struct {
 	Options
 	nodeID  []byte
 	batches batches
-	items   *prometheus.CounterVec // by code
+	items   *prometheus.CounterVec // counters by code
 	done    prometheus.Counter     // counter of items without an error
 }
 

@@ -27,7 +27,7 @@ const orderRows = 128
 // has reached the requested end, or with an error.
 type reader struct {
 	sub    *subscription
-	node   sharding.NodeID // empty for this node
+	node   sharding.NodeID // empty if it is this node
 	shards []sharding.ShardID
 	cancel context.CancelFunc
 	gone   chan struct{} // closed when it has ended

@@ -233,7 +233,8 @@ func (s *subscription) cursor() string {
 	return c.Text()
 }
 
-// places returns the positions of shards, without those at the beginning.
+// places returns the positions of shards. Positions at the beginning are left
+// out.
 func (s *subscription) places(shards []sharding.ShardID) []cursor.Place {
 	out := make([]cursor.Place, 0, len(shards))
 	for _, shard := range shards {

@@ -25,7 +25,7 @@ func Refuse(where, format string, args ...any) *AdmissionError {
 // Bounds of a module's shape that the limits of the guest contract do not
 // cover. Each is far above what toolchains produce (a Go guest with a protobuf
 // runtime has 4,108 functions and 22,507 data segments), and together they keep
-// what the runtime builds from a module proportional to the module.
+// the runtime's data for a module proportional to the module.
 const (
 	maxTypes        = 10_000
 	maxParameters   = 128
@@ -35,7 +35,7 @@ const (
 	maxTables       = 8
 	maxGlobals      = 10_000
 	maxExports      = 4_096
-	maxSegments     = 4_096  // element segments
+	maxSegments     = 4_096  // number of element segments
 	maxElements     = 65_536 // elements of all segments together: as many as a table may have
 	maxDataSegments = 100_000
 	maxNameBytes    = 1_024
@@ -48,15 +48,15 @@ type Description struct {
 	Functions      int      // defined in the module
 	LargestBody    int      // bytes of the largest function body
 	Imports        []string // "module.name", in the module's order
-	Exports        []string // in the module's order
+	Exports        []string // names in the module's order
 	MemoryMinPages uint32
-	MemoryMaxPages uint32 // after the node's limit was applied
+	MemoryMaxPages uint32 // maximum after the node's limit was applied
 	HeldBytes      int64  // maximum an instance holds besides its memory and the fixed cost of every instance
 }
 
 // Rules are the requirements on a module.
 type Rules struct {
-	Limits abi.Limits // of the module's shape
+	Limits abi.Limits // limits of the module's shape
 	// Exports are the functions that a module must export, together with its
 	// memory, in the order in which missing ones are reported. If it is empty,
 	// nothing is required.
@@ -106,7 +106,7 @@ func (m *Module) Describe() *Description {
 }
 
 // maxText bounds texts that originate from a module or its compilation.
-const maxText = 256 // bytes
+const maxText = 256 // maximum in bytes
 
 // Shorten makes a text from a module safe for logs and messages: it keeps at
 // most 256 bytes and makes them valid UTF-8.

@@ -20,7 +20,7 @@ package wasm
 const (
 	workAccess = 256 // a memory access, which takes 100 ns or more when it misses the cache
 	workSelf   = 64  // a call of the function itself that returns before it calls anything, not counting its memory accesses
-	mostCredit = 768 // per function; a call of a different function always exceeds it
+	mostCredit = 768 // credit of one function; a call of a different function always exceeds it
 )
 
 // longStretch is how many units may be charged at once before a memory access

@@ -53,8 +53,8 @@ type bodyWriter struct {
 
 // openBlock is a block of the module.
 type openBlock struct {
-	label int  // its height in the output
-	outer bool // a loop with an added loop around it
+	label int  // height of the block in the output
+	outer bool // the block is a loop with an added loop around it
 	late  int  // point that is charged on branches back to it, or 0
 }
 
@@ -120,7 +120,7 @@ func (b *bodyWriter) enter() {
 	if !b.plan.byCallers {
 		cost += b.plan.points[0].cost
 	} else if b.plan.deep && !b.wrapped {
-		return // the region pays what the function owes
+		return // the region charges the cost of the function
 	}
 	if cost > 0 {
 		b.charge(&b.code, cost)
@@ -139,7 +139,7 @@ func (b *bodyWriter) leave() {
 		b.index(OpLocalGet, b.pendingLocal())
 		b.emit(OpI64Sub)
 		b.index(OpGlobalSet, b.fuel)
-		if b.plan.deep { // the way back out of a recursion
+		if b.plan.deep { // the function may be returning from a deep recursion
 			b.check(&b.code)
 		}
 	}

@@ -8,13 +8,13 @@ const bulkChunk = 256 << 10
 
 // Weights of bulk instructions.
 const (
-	weightBulk       = 16    // each instruction, without its amount
-	BytesPerUnit     = 8     // memory.fill, memory.copy and memory.init
+	weightBulk       = 16    // cost of each instruction, without its amount
+	BytesPerUnit     = 8     // of memory.fill, memory.copy and memory.init
 	bytesPerUnitLog2 = 3     // BytesPerUnit as a shift
-	weightElement    = 1     // each element of table.fill, table.copy, table.init
-	weightGrow       = 2_000 // memory.grow and table.grow, which call the host
-	weightPage       = 8_192 // each page of memory.grow: its 16 machine pages are created when touched
-	weightNewElement = 8     // each element of table.grow
+	weightElement    = 1     // cost of each element of table.fill, table.copy and table.init
+	weightGrow       = 2_000 // cost of memory.grow and table.grow, which call the host
+	weightPage       = 8_192 // cost of each page of memory.grow, because its 16 machine pages are created when touched
+	weightNewElement = 8     // cost of each element of table.grow
 )
 
 // bulkIndex returns the index of the function that replaces i.

@@ -14,8 +14,8 @@ type directCall struct {
 // shareCosts lets callers pay for cheap functions that can only be reached by
 // direct calls. A recursion then charges fuel once for two levels, and the
 // small functions that most code is full of keep their original speed. If such
-// a function has no loops and no calls, it is also so small that its callers
-// need not count their frames because of it.
+// a function has no loops and no calls, its callers need not count their frames
+// because of it either.
 func (m *Metered) shareCosts() {
 	first := uint32(len(m.Imports))
 	for i := range m.plans {

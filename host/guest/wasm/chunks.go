@@ -71,7 +71,7 @@ func (k *chunks) outside(start uint32) {
 	k.emit(OpI64ExtendU)
 	k.index(OpLocalGet, chunkLength)
 	k.emit(OpI64ExtendU, OpI64Add, OpMemorySize, 0, OpI64ExtendU)
-	k.i64(16) // pages to bytes, as a shift
+	k.i64(16) // converts pages to bytes, by a shift
 	k.emit(OpI64Shl, OpI64GtU)
 }
 

@@ -23,10 +23,10 @@ func (c *code) i64(value int64) { c.bytes = AppendSigned(append(c.bytes, OpI64Co
 // metering holds the indices of the functions and globals that metering adds to
 // a module.
 type metering struct {
-	refuel uint32 // the imported function, after the module's own imports
-	settle uint32 // the first added function, after the module's own
-	fuel   uint32 // global: fuel left in the slice
-	stack  uint32 // global: stack bytes left
+	refuel uint32 // index of the imported function, after the module's own imports
+	settle uint32 // index of the first added function, after the module's own
+	fuel   uint32 // index of the global with the fuel left in the slice
+	stack  uint32 // index of the global with the stack bytes left
 }
 
 // shiftIndex returns the new index of a function. refuel is inserted between the

@@ -91,7 +91,7 @@ type Instruction struct {
 	Sub   uint32 // the opcode after a prefix
 	A, B  uint32 // indices, a label, or alignment and offset; for a br_table, A is the highest label
 	lane  byte
-	Value int64 // of an integer constant or a block type
+	Value int64 // value of an integer constant or a block type
 	raw   Stretch
 	// Targets are the labels of a br_table, the default last; Count is their
 	// number.

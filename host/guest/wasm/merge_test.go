@@ -56,7 +56,7 @@ func TestSegmentsAreJoined(t *testing.T) {
 		name      string
 		payload   []byte
 		dataCount int
-		segments  int // -1: the section stays unchanged
+		segments  int // -1 if the section stays unchanged
 	}{
 		{"none", payload(), -1, 0},
 		{"one", payload(at(8, "a")), -1, 1},

@@ -59,7 +59,7 @@ type Table struct {
 type Export struct {
 	Name  string
 	Kind  byte
-	Index uint32 // in the index space of its kind
+	Index uint32 // index in the index space of its kind
 }
 
 // Import is a function that the module imports.
@@ -73,8 +73,8 @@ type Import struct {
 // range. Instructions are checked only as far as rewriting requires; the
 // runtime validates the rest. A Module must not be modified.
 type Module struct {
-	Source    []byte    // as uploaded
-	sections  []section // without custom sections
+	Source    []byte    // the module as uploaded
+	sections  []section // all sections except custom ones
 	Types     []Signature
 	Imports   []Import
 	Functions []uint32 // type index of each defined function
@@ -88,8 +88,8 @@ type Module struct {
 	Names     Stretch   // well-formed function names of the name section, or empty
 
 	segments         []elementSegment // element segments
-	globalReferences int              // globals initialized with references to functions
-	data             int              // data segments given to the runtime
+	globalReferences int              // number of globals initialized with references to functions
+	data             int              // number of data segments given to the runtime
 	opaque           bool             // instances have state that cannot be copied
 	uses
 

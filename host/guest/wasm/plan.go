@@ -20,10 +20,10 @@ import (
 // planner.end and planner.otherwise, is that no path reaches an instruction
 // without passing the point before it.
 type point struct {
-	at   int // offset in the module: after the instruction that ends here
+	at   int // offset in the module, after the instruction that ends at the point
 	cost uint32
 	kind pointKind
-	loop int // index of the loop it belongs to, or -1
+	loop int // index of the loop that contains the point, or -1
 	// copies, for a header, is how many iterations of the loop are written in a
 	// row.
 	copies int
@@ -34,34 +34,34 @@ type point struct {
 	// called: a function was called since control passed this point. looks: the
 	// fuel is checked here, as it always is at a header. See behind.go.
 	called, looks bool
-	long          bool // begins a part of a long stretch
-	work, credit  int  // bytes, see behind.go
+	long          bool // the point begins a part of a long stretch
+	work, credit  int  // in bytes, see behind.go
 }
 
 // pointKind is the place of a point in a function.
 type pointKind uint8
 
 const (
-	pointEntry  pointKind = iota // of the function
-	pointHeader                  // of a loop
-	pointMiddle                  // in a large switch
+	pointEntry  pointKind = iota // entry of the function
+	pointHeader                  // header of a loop
+	pointMiddle                  // place in a large switch
 )
 
 // bodyPlan describes how a function body is metered.
 type bodyPlan struct {
-	code   Stretch // without locals
-	locals int     // declared locals
+	code   Stretch // the body without its locals
+	locals int     // number of declared locals
 	points []point
 	// calls[i] reports whether loop i contains a call. A loop without calls
 	// accumulates its fuel in a local until it is worth settling.
 	calls        []bool
 	instructions int
-	credit       int  // bytes, see behind.go
-	deep         bool // its frame is counted, because it calls functions of more than a few instructions
-	indirect     bool // it contains call_indirect
+	credit       int  // in bytes, see behind.go
+	deep         bool // the frame is counted, because the function calls functions of more than a few instructions
+	indirect     bool // the function contains call_indirect
 	direct       []directCall
-	byCallers    bool   // its callers pay for points[0]
-	owed         uint32 // owed for calls charged at points[0]
+	byCallers    bool   // the callers pay for points[0]
+	owed         uint32 // cost of the calls charged at points[0]
 	region       region
 	unrolled     int // bytes of instructions added by unrolling
 }
@@ -98,7 +98,7 @@ type frame struct {
 	header, body                                   int
 	stiff                                          bool
 	behind                                         bool // a call precedes the loop
-	backs                                          int  // branches back to it
+	backs                                          int  // number of branches back to the loop
 }
 
 // planner plans one function body in one pass.
@@ -109,14 +109,14 @@ type planner struct {
 	frames  []frame
 	current int // point that instructions are currently charged to
 	points  int // middle points of the current region so far; a region here is the function or a loop
-	loop    int // innermost loop, or -1
+	loop    int // index of the innermost loop, or -1
 	inner   int // frame of the innermost loop, or -1
 	start   int // offset of the current instruction
 	large   bool
 	params  int
 	self    uint32 // the function's own index
 	behind  bool   // a call precedes the current instruction
-	early   int    // bytes: work that precedes all calls
+	early   int    // work that precedes all calls, in bytes
 }
 
 // maxPoints bounds the points of a module: functions, loops and cases of
@@ -259,7 +259,7 @@ func (p *planner) beginLoop(blockType int64) {
 	p.charge(p.where.Pos, pointHeader)
 	p.frames[p.inner].header = p.current
 	p.plan.points[p.current].outer = f.outerPoint
-	// Even an empty loop costs something.
+	// Even an empty loop has a cost, so that no loop is free.
 	p.plan.points[p.current].cost = LoopWeight
 }
 

@@ -8,7 +8,7 @@ import (
 // concurrent use.
 type Metered struct {
 	*Module
-	plans []bodyPlan // one for each defined function
+	plans []bodyPlan // plans by defined function
 }
 
 // AdmitMetered admits a module, as Admit does, and plans its metering. The
@@ -27,10 +27,10 @@ func AdmitMetered(source []byte, rules Rules) (*Metered, error) {
 // Shape describes how a function is metered.
 type Shape struct {
 	FrameBytes int64 // counted stack bytes of a call
-	ByCallers  bool  // its callers pay for it
-	Leaf       bool  // it makes only direct calls, to functions too small to be counted
-	Region     bool  // its frame is counted for a part of it
-	Wrapped    bool  // its frame is counted for the whole function, in a block
+	ByCallers  bool  // the callers pay for the function
+	Leaf       bool  // the function makes only direct calls, to functions too small to be counted
+	Region     bool  // the frame is counted for a part of the function
+	Wrapped    bool  // the frame is counted for the whole function, in a block
 	Unrolled   int   // number of unrolled loops
 	Late       int   // number of loops charged at the branches back
 }

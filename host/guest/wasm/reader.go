@@ -2,7 +2,7 @@ package wasm
 
 // Function is a function that a module defines.
 type Function struct {
-	Index     uint32 // in the index space of functions, imports first
+	Index     uint32 // index in the index space of functions, imports first
 	Signature Signature
 	Locals    int // declared locals, without parameters
 	Code      Stretch

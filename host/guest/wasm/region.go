@@ -18,9 +18,9 @@ func (r region) exists() bool { return r.end > 0 }
 type callers struct {
 	start    int    // offset of the block's own instruction
 	children int    // number of instructions and blocks, one level down, that contain a call
-	first    int    // children before an else
-	region   region // from the first child to the last
-	inner    region // region inside an only child
+	first    int    // number of children before an else
+	region   region // from the first child with a call to the last one
+	inner    region // region inside the child, if there is only one
 	rigidTo  int    // outermost frame targeted by a branch that cannot be rewritten
 }
 
@@ -34,7 +34,7 @@ func (f *callers) note(start, end int, inner region) {
 // place returns the region of the frame with this number, or the zero region if
 // the frame has no suitable place for one.
 func (f *frame) place(number int) region {
-	split := f.first > 0 && f.children > f.first // both arms of an if call
+	split := f.first > 0 && f.children > f.first // both arms of an if contain a call
 	switch {
 	case f.kind == frameLoop || split || f.rigidTo <= number:
 		return region{}
@@ -80,7 +80,7 @@ func (b *bodyWriter) takeFrame() {
 	b.emit(OpI64Sub)
 	b.index(OpGlobalSet, b.stack)
 	b.index(OpGlobalGet, b.stack)
-	b.emit(OpI64Or) // negative if either is
+	b.emit(OpI64Or) // the result is negative if either counter is
 	b.refuelIfNegative(&b.code)
 }
 

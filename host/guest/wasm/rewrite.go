@@ -13,7 +13,7 @@ const (
 	ExportFuel   = "__fuel"
 	ExportStack  = "__fuel_stack"
 	exportGlobal = "__g" // prefix of the exports of mutable globals
-	meterExports = 2     // without those of mutable globals
+	meterExports = 2     // number of added exports, without those of mutable globals
 	meterGlobals = 2
 )
 
@@ -183,7 +183,7 @@ func (r *rewriter) elementSection() []byte {
 	for i := range int(n) {
 		kind := c.U32("a kind")
 		if kind&3 == 1 && !r.m.CopiesSegment(i) {
-			kind |= 2 // declarative: instances do not hold it
+			kind |= 2 // make the segment declarative, so that instances do not hold it
 		}
 		out = append(out, byte(kind))
 		if kind&1 == 0 {

@@ -4,8 +4,8 @@ import "fmt"
 
 // Bounds of a function body.
 const (
-	maxNesting     = 10_000 // nested blocks; the Go compiler nests one for each call in a function
-	maxLoopNesting = 1_000  // nested loops: compile time grows with the square
+	maxNesting     = 10_000 // depth of nested blocks; the Go compiler nests one for each call in a function
+	maxLoopNesting = 1_000  // depth of nested loops, because compile time grows with its square
 )
 
 // bodyCheck checks the instructions of a function: every index that rewriting
@@ -14,9 +14,9 @@ const (
 type bodyCheck struct {
 	m         *Module
 	c         *Cursor
-	variables int    // parameters and locals
+	variables int    // number of parameters and locals
 	open      []byte // opcodes that opened the open blocks, innermost last
-	loops     int    // open loops
+	loops     int    // number of open loops
 	work
 }
 

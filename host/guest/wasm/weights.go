@@ -8,9 +8,9 @@ package wasm
 // guest, so each change is listed in the changelog.
 const (
 	weightPlain    = 1
-	weightCall     = 4  // without the cost of the called function
+	weightCall     = 4  // a call, without the cost of the called function
 	weightIndirect = 16 // a call through a table, with its checks of table and type
-	weightHost     = 64 // a host function: leaving the guest and returning
+	weightHost     = 64 // a call of a host function: leaving the guest and returning
 	weightFloat    = 4  // a comparison of floats, or a conversion between floats and integers
 	weightDivide   = 8  // division, remainder, square root
 	weightVector   = 2

@@ -12,17 +12,18 @@ package wasm
 const (
 	maxWork = 1_000_000_000 // maximum for all functions of a module
 
-	workLoop     = 100 // each loop, for each branch
-	workVariable = 40  // each parameter or local, for each branch
-	workLabel    = 500 // each label of a br_table
+	workLoop     = 100 // for each loop and each branch
+	workVariable = 40  // for each parameter or local and each branch
+	workLabel    = 500 // for each label of a br_table
 	sparseLabels = 6   // this many labels of a br_table count as one branch
 )
 
-// work counts what determines the effort of compiling a function.
+// work counts the parts of a function that determine the effort of compiling
+// it.
 type work struct {
-	branches int // including blocks
-	cycles   int // loops
-	labels   int // of all br_tables
+	branches int // number of branches, including blocks
+	cycles   int // number of loops
+	labels   int // labels of all br_tables
 }
 
 // add counts an instruction.

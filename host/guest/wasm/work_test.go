@@ -60,7 +60,7 @@ func TestCompilationWorkIsBounded(t *testing.T) {
 		name              string
 		functions, locals int
 		code              []byte
-		where             string // where it is rejected; "" means accepted
+		where             string // place of the rejection; "" means accepted
 	}{
 		{"ifs in ifs", 10, 0, nested(9_900), ""},
 		{"ifs in ifs in many functions", 200, 0, nested(9_900), "function body 10"},

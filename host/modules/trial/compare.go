@@ -11,8 +11,8 @@ type Difference uint8
 
 // Aspects of a decision.
 const (
-	Rejection Difference = 1 << iota // only one rejects, or the codes differ
-	Events                           // including the state of a durable type
+	Rejection Difference = 1 << iota // only one of the two rejects, or the codes of the rejections differ
+	Events                           // events, or the state of a durable type
 	Reply
 	Messages // sent messages and timers
 	End      // the entity passivates or is deleted

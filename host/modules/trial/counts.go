@@ -10,10 +10,10 @@ import (
 // Counts are the counts and durations of the commands of a type that one module
 // handled.
 type Counts struct {
-	Commands   uint64 // given to a guest, with any outcome
+	Commands   uint64 // commands given to a guest, with any outcome
 	Rejections uint64 // commands that the guest rejected
 	Faults     uint64 // failed guest calls of all kinds that are the guest's fault
-	Nanos      uint64 // time that guests took for the commands
+	Nanos      uint64 // total duration of the guest calls for commands
 	// Took counts commands by duration, see BucketBound.
 	Took [Buckets]uint64
 }
@@ -108,7 +108,7 @@ type Counter struct {
 	took                                [Buckets]atomic.Uint64
 
 	mu     sync.Mutex // guards window and base
-	window uint64     // 0: not watched
+	window uint64     // 0 if not watched
 	base   Counts     // counts at the beginning of the window
 }
 

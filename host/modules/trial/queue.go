@@ -21,7 +21,7 @@ type Command struct {
 	Input  []byte // input frames of the guest
 	Output []byte // output frames of the guest, unless Failed
 	Failed bool
-	Now    int64 // unix nanoseconds, from the guest's environment
+	Now    int64 // time of the guest's environment, unix nanoseconds
 	Seed   uint64
 	Fuel   int64 // fuel that the guest spent
 }
@@ -67,8 +67,8 @@ func (q *Queue) Offer(c Command) bool {
 	}
 }
 
-// Take waits for the oldest command and returns it. The caller owns it. The
-// error is that of ctx.
+// Take waits for the oldest command and returns it. The caller owns the
+// command. If ctx ends, Take returns the error of ctx.
 func (q *Queue) Take(ctx context.Context) (Command, error) {
 	select {
 	case c := <-q.waiting:

@@ -23,7 +23,7 @@ const (
 // Rule is a condition under which a rollout is aborted.
 type Rule struct {
 	text    string
-	of      string // subject
+	of      string // subject of the rule
 	count   uint64 // upper limit, if share and longest are not used
 	share   float64
 	shares  bool          // the limit is a percentage

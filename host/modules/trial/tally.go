@@ -39,7 +39,7 @@ type Sum struct {
 	Passed   uint64        // commands skipped because the state was not available in time or would cost too much
 	Fuel     uint64        // fuel of the serving module for the compared commands
 	Other    uint64        // fuel of the shadow module
-	Examples []Example     // the first ones, at most maxExamples
+	Examples []Example     // first differing commands, at most maxExamples
 	Note     string        // why nothing is compared at the moment; empty if comparing works
 }
 

@@ -11,7 +11,7 @@ import (
 // commands. The zero value means none.
 type ShadowSetting struct {
 	Digest   journal.Digest
-	Share    uint32 // in units of 1/sharding.Buckets
+	Share    uint32 // share of the commands, in units of 1/sharding.Buckets
 	Revision uint64 // revision of the setting
 }
 
@@ -32,9 +32,9 @@ type Watch struct {
 	ended atomic.Bool
 }
 
-// Takes reports whether a command that the module by has decided must be
-// offered. seed is the seed of the command's random numbers. Executors call it.
-// A nil Watch accepts none.
+// Takes reports whether a command must be offered that the module by has
+// decided. seed is the seed of the command's random numbers. Executors call it.
+// It returns false for a nil Watch.
 func (w *Watch) Takes(by journal.Digest, seed uint64) bool {
 	return w != nil && InShare(seed, w.Share) && by != w.Digest
 }
@@ -54,7 +54,7 @@ func (w *Watch) HasEnded() bool { return w.ended.Load() }
 // Watches are the watches of a node. They are safe for concurrent use.
 type Watches struct {
 	queue *Queue
-	of    atomic.Pointer[map[string]*Watch] // by entity type; nil: none
+	of    atomic.Pointer[map[string]*Watch] // watches by entity type; nil if there are none
 }
 
 // NewWatches returns an empty set.
