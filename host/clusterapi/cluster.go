@@ -153,7 +153,7 @@ func (e *InvalidSettingError) Error() string { return e.Reason }
 func (e *InvalidSettingError) Code() connect.Code { return connect.CodeInvalidArgument }
 
 // unfinishedError: the operation was accepted, but had not taken full effect
-// when the caller's time was over. It describes the remaining work.
+// when the time of the call was over. It describes the remaining work.
 type unfinishedError struct{ state string }
 
 func (e *unfinishedError) Error() string { return e.state }

@@ -98,8 +98,9 @@ func impairmentOf(n cluster.NodeState) *clusterv1.Impairment {
 // know the node.
 const statusWeaklyUp meta.MemberStatus = "weakly_up"
 
-// listMembers returns the nodes to show, by id: the members, except this node if it
-// has left but cannot read that in its metadata, and the applicants.
+// listMembers returns the nodes to show, by id. These are the applicants and
+// the members, except this node if it has left but cannot read that in its
+// metadata.
 func (s localView) listMembers(view *meta.View) []meta.Member {
 	out := slices.Clone(view.Members())
 	if s.Member.HasLeft() {

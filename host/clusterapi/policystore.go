@@ -22,7 +22,7 @@ type policyStore struct{ *Parts }
 // the second of two concurrent changes may revert the first.
 func (s policyStore) SetPolicy(ctx context.Context, c PolicyChange) (Policy, error) {
 	p, err := s.put(ctx, c)
-	for errors.Is(err, meta.ErrConflict) && ctx.Err() == nil { // after a conflict, a concurrent change was applied first
+	for errors.Is(err, meta.ErrConflict) && ctx.Err() == nil { // a conflict means that a concurrent change was applied first
 		p, err = s.put(ctx, c)
 	}
 	switch {

@@ -94,8 +94,8 @@ func TestReportedTypesAreBounded(t *testing.T) {
 	}
 }
 
-// TestConcurrentCallersShareASample: concurrent callers share one sample, and later
-// ones get a new one.
+// TestConcurrentCallersShareASample checks that concurrent callers share one
+// sample, and that later callers get a new one.
 func TestConcurrentCallersShareASample(t *testing.T) {
 	taken, at := 0, time.Now()
 	s := &statsWatch{Counters: countersFunc(func() *Sample { taken++; return &Sample{At: at} })}

@@ -41,9 +41,9 @@ func (s *shelf) service() *shardWatch {
 	}
 }
 
-// TestWatchShardsSendsChanges: all shards are sent first, then only changed
-// ones: a new leader immediately, other changes within a second, and sizes every
-// ten seconds.
+// TestWatchShardsSendsChanges checks that all shards are sent first, and then
+// only changed ones: a new leader immediately, other changes within a second,
+// and sizes every ten seconds.
 func TestWatchShardsSendsChanges(t *testing.T) {
 	s := &shelf{}
 	for i := range uint32(4) {
@@ -98,9 +98,9 @@ func TestWatchShardsSendsChanges(t *testing.T) {
 	}
 }
 
-// TestWatchShardsSplitsFirstMessage: all shards of the largest cluster exceed the size
-// of a message. Each message ends as a page does, all but the first are marked
-// as changes, and together they have every shard once.
+// TestWatchShardsSplitsFirstMessage checks a cluster whose shards do not fit
+// into one message. Each message ends as a page does, all messages but the
+// first are marked as changes, and together they have every shard once.
 func TestWatchShardsSplitsFirstMessage(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("%064d", i) }
 	whole := &clusterv1.WatchShardsResponse{NodeId: "n1"}

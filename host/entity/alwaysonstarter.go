@@ -36,8 +36,8 @@ const (
 	// retry is the wait after the first failure. It doubles up to retryMost.
 	retry     = time.Second
 	retryMost = 5 * time.Minute
-	// crowdedFor is how long no entity is started after the executor's memory
-	// was found full.
+	// crowdedFor is how long nothing is started after the executor's memory was
+	// found full.
 	crowdedFor = 10 * time.Second
 )
 

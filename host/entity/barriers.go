@@ -36,8 +36,8 @@ func (g *commitBarriers) isFree(r *request.Request, decided uint64) bool {
 	return r.Exec.Barrier <= decided && !r.Exec.NeedsRound && r.Exec.Round <= g.confirmed
 }
 
-// await holds an outcome, unless it is free already. reads reports that the
-// outcome needs a ReadIndex round requested from now on.
+// await holds an outcome unless it can be answered at once. reads reports that
+// the outcome needs a ReadIndex round requested from now on.
 func (g *commitBarriers) await(r *request.Request, barrier uint64, reads bool, decided uint64) (free bool) {
 	r.Exec.Barrier, r.Exec.NeedsRound = barrier, reads && !g.hasReadRound(r)
 	if g.isFree(r, decided) {
@@ -86,7 +86,8 @@ func (g *commitBarriers) Fail(round uint64, to func(*request.Request)) {
 	g.take(func(r *request.Request) bool { return g.confirmed < r.Exec.Round && r.Exec.Round <= round }, to)
 }
 
-// AssignRound notes that a round was requested for every outcome that needs one.
+// AssignRound gives the number of the requested round to every outcome that
+// needs one.
 func (g *commitBarriers) AssignRound(round uint64) {
 	g.needsRound = false
 	for _, r := range g.awaiting {

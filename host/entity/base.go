@@ -11,7 +11,7 @@ import (
 
 // base is the state that all parts of an executor share: its options, the time
 // of its turn, the entities that wait for a turn, and the number of unanswered
-// requests. It does not know the parts.
+// requests. base does not know the parts.
 type base struct {
 	opts   Options
 	runner guestRunner

@@ -44,7 +44,7 @@ func (g *counter) Query(uint64, []byte, Env) ([]byte, error) {
 }
 
 // bench is a journal that commits its proposals when the driver calls turn, and
-// forgets them.
+// does not keep them.
 type bench struct {
 	core    *core
 	flights []flight

@@ -60,8 +60,8 @@ func (v *guestCall) SetTimes(began, ended time.Time) { v.began, v.ended = began,
 func (v *guestCall) OpensInstance() bool { return v.guest == nil }
 
 // Exec calls the guest, and opens it first if the instance is new. Once the
-// guest has spent much of its fuel it preempts the executor, so that it can
-// continue without the call. long may be nil.
+// guest has spent much of its fuel, Exec preempts the executor, which then
+// continues without the call. long may be nil.
 func (v *guestCall) Exec(long preempter) {
 	v.env.Long = long
 	if v.guest == nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestLeaderProposesReplicaChecksums checks that a leader proposes a replica checksum at most
-// every ten seconds, and none below the cluster version that has them.
+// TestLeaderProposesReplicaChecksums checks that a leader proposes a replica
+// checksum at most every ten seconds, and none if the cluster version does not
+// support them.
 func TestLeaderProposesReplicaChecksums(t *testing.T) {
 	w := quiet(t)
 	w.elapse(time.Hour) // a checksum time of zero would mean that there was no checksum yet

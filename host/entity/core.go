@@ -365,8 +365,8 @@ func (c *core) serve(e *entity) bool {
 	c.residents.noteUse(e)
 	t := c.typeOf(e.id)
 	if !t.Same(e.typ) {
-		// Another module is active now, or none that this node can serve. The
-		// entity's state is rebuilt from its history.
+		// Another module is active now, or no module that this node can serve.
+		// The entity's state is rebuilt from its history.
 		c.unloaded[e] = struct{}{}
 		c.reload(e)
 		return true

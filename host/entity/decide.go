@@ -40,8 +40,8 @@ type deciderExecutor interface {
 	makeCall(*guestCall)
 	// answerFailure answers a request whose guest call failed.
 	answerFailure(*entity, *request.Request, error)
-	// reload discards the state of an entity that has evolved by events which
-	// will not be written.
+	// reload discards the state of an entity that includes events which will
+	// not be written.
 	reload(*entity)
 	// checkpoint stores the payload of a run's checkpoint as its snapshot.
 	checkpoint(e *entity, payload []byte)

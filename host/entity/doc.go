@@ -4,9 +4,9 @@
 // # Problem
 //
 // An entity's commands have an order, and each sees the state that the previous one
-// left. A commit needs milliseconds. If a command waited for the commit of the one
-// before, an entity would decide a few hundred commands a second, and a guest that
-// runs long would stop every entity that shares its goroutine.
+// left. A commit needs milliseconds. If a command waited for the commit of the
+// previous one, an entity would decide a few hundred commands a second, and a guest
+// that runs long would stop every entity that shares its goroutine.
 //
 // # Approach
 //
@@ -15,8 +15,8 @@
 // that runs the entities of some shards. It has three parts:
 //
 //   - The core is a state machine without a goroutine, clock, disk, socket or lock.
-//     It accepts requests and events and is driven through Turns, so a model can drive
-//     it step by step. It leads entities through their phases (core.go); the decider
+//     It accepts requests and events and is driven through coreTurns, so a model can
+//     drive it step by step. It leads entities through their phases (core.go); the decider
 //     turns requests into records (decide.go); the residents know which entities are
 //     in memory (residents.go); each shard proposes its entries and holds the
 //     outcomes that wait for them (shard.go, propose.go, shardlog.go).

@@ -148,8 +148,8 @@ func (l *executor) NotifyApplied(as []appliedEntry) {
 // ActivationsChanged reports that Options.ActivationRevision has risen.
 func (l *executor) ActivationsChanged() { l.put(coreEvent{Kind: eventActivationsChanged}) }
 
-// IdleTimesChanged reports that Options.IdleAfter or Options.Suspended has
-// changed.
+// IdleTimesChanged reports that the settings of idle times or of suspended
+// types have changed.
 func (l *executor) IdleTimesChanged() { l.put(coreEvent{Kind: eventIdleTimesChanged}) }
 
 // NotifyDropped reports that a proposal never entered the log, and why.

@@ -42,8 +42,8 @@ func TestFaultsExpireAfterAnHour(t *testing.T) {
 	}
 }
 
-// TestFaultSetIsBounded tests one entity below, at and above
-// the limit, at which the faults that would expire first are forgotten.
+// TestFaultSetIsBounded tests one entity below, at and above the limit. At the
+// limit, the faults that would expire first are forgotten.
 func TestFaultSetIsBounded(t *testing.T) {
 	w := quiet(t)
 	for i := range maxFaultyEntities + 1 {
@@ -64,8 +64,8 @@ func TestFaultSetIsBounded(t *testing.T) {
 	}
 }
 
-// TestFaultsAreForgottenOnStepDown checks that faults are forgotten with the
-// leadership.
+// TestFaultsAreForgottenOnStepDown checks that faults are forgotten when the
+// leadership ends.
 func TestFaultsAreForgottenOnStepDown(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "trap", "a")

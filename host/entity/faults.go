@@ -58,7 +58,8 @@ func (f *faultState) Add(rules quarantineRules, revision uint64, now time.Time) 
 // output before it.
 func (f *faultState) Note(err error) { f.last = text(err) }
 
-// IsUnder reports whether the count is of this revision of the type's activation.
+// IsUnder reports whether the faults were counted under this revision of the
+// type's activation.
 func (f *faultState) IsUnder(revision uint64) bool { return f.revision == revision }
 
 // Last is the last error.

@@ -13,8 +13,8 @@ type spoken struct{ text, words string }
 func (s *spoken) Error() string     { return s.text }
 func (s *spoken) LastWords() string { return s.words }
 
-// TestGuestOutputBeforeFaultIsKept checks that a guest's output is remembered once, and
-// of long output the beginning and the end.
+// TestGuestOutputBeforeFaultIsKept checks that a guest's output is remembered
+// only once, and that the beginning and the end of long output are kept.
 func TestGuestOutputBeforeFaultIsKept(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -102,8 +102,8 @@ func TestMessagesMayHaveUnknownMembers(t *testing.T) {
 	}
 }
 
-// TestErrorsSuggestSimilarNames checks that errors suggest a similar name, unless
-// clients may not use it.
+// TestErrorsSuggestSimilarNames checks that errors suggest a similar name,
+// except one that clients may not use.
 func TestErrorsSuggestSimilarNames(t *testing.T) {
 	w := quiet(t)
 	w.typ.Commands, w.typ.Queries = map[string]bool{"add": true, "note": true}, map[string]bool{"sum": true}

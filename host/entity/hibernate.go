@@ -15,7 +15,7 @@ import (
 //	         ----nothing in flight, idle for Options.HibernateAfter---->
 
 // canHibernate reports whether only the residents refer to the entity and a
-// record can hold all of it.
+// record can hold its whole state.
 func (m *residents) canHibernate(e *entity) bool {
 	_, away := m.unloaded[e]
 	_, small := e.seen.Small()

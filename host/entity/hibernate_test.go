@@ -56,9 +56,9 @@ func TestHibernationPreservesEntities(t *testing.T) {
 // dormantPage is the size of a page of hibernated entities.
 const dormantPage = 256 << 10
 
-// TestHibernationFillsAndFreesPages hibernates, uses and evicts entities at random, and checks
-// that the records fill a good part of their pages and that no page is left at
-// the end.
+// TestHibernationFillsAndFreesPages hibernates, uses and evicts entities at
+// random. It checks that the records fill most of their pages, and that all
+// pages are freed at the end.
 func TestHibernationFillsAndFreesPages(t *testing.T) {
 	const entities = 9000 // more than fit into one part of a table
 	j := crowd(entities, 2)

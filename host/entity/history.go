@@ -27,10 +27,10 @@ type HistoryReader interface {
 	// Snapshot has returned. The position must be known.
 	ReadSince(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, snapshot *journal.Snapshot,
 		fn func(rec *journal.Record, after journal.Hash) error) error
-	// ReadRecent is Read with from 0, except that it may skip old records of an
+	// ReadRecent is Read from 0, except that it may skip old records of an
 	// entity that never had an event. It reads at least the longest tail of
-	// commands of clients that is within the limits, and reports whether it has
-	// skipped any.
+	// clients' commands that is within the limits, and reports whether it has
+	// skipped records.
 	ReadRecent(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, commands, replyBytes int, age int64,
 		fn func(rec *journal.Record, after journal.Hash) error) (skipped bool, err error)
 	// Snapshot returns the newest snapshot of the entity that use accepts, with

@@ -99,8 +99,9 @@ func (h *latest) loads(t *testing.T, typ *Type) (abi.Request, int, error) {
 	return g.given, g.calls, err
 }
 
-// TestGuestGetsVersionOfForeignState checks that a guest gets the version of a state that
-// is not its own, and no state that its module cannot read.
+// TestGuestGetsVersionOfForeignState checks that a guest gets the version of a
+// state that another module stored, and that it gets no state that its module
+// cannot read.
 func TestGuestGetsVersionOfForeignState(t *testing.T) {
 	var h latest
 	h.writes(1, "old")

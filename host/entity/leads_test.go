@@ -6,9 +6,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestHasLeadersOnlyWhenServing checks that a leading node has a leader only after
-// it has applied the first entry of its own term, whether it learns of its
-// election or of that entry first. A leader on another node counts at once.
+// TestHasLeadersOnlyWhenServing checks that if this node leads a shard, the
+// shard counts as having a leader only after the node has applied the first
+// entry of its own term, whether the node learns of its election or of that
+// entry first. A leader on another node counts at once.
 func TestHasLeadersOnlyWhenServing(t *testing.T) {
 	var r ShardRouter
 	r.leads.init(2)
@@ -42,7 +43,7 @@ func TestHasLeadersOnlyWhenServing(t *testing.T) {
 }
 
 // TestElectionKeepsReportedQuorum checks that an election does not change the
-// reported quorum.
+// quorum that was reported.
 func TestElectionKeepsReportedQuorum(t *testing.T) {
 	r := ShardRouter{}
 	r.leads.init(1)

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestLoadersAreBounded queues more jobs than there are loaders: all are done,
-// within the limit of concurrency, and Close waits for them.
+// TestLoadersAreBounded queues more jobs than there are loaders. All jobs must
+// be done, the number of concurrent jobs must stay within the limit, and Close
+// must wait for them.
 func TestLoadersAreBounded(t *testing.T) {
 	const most, jobs = 3, 50 // less than 4, so that one kind may have all goroutines
 	r := newLoaderPool(most)

@@ -100,8 +100,8 @@ func TestDeliveryIsNotRecordedBeforeItsSend(t *testing.T) {
 }
 
 // TestLeaderClockIsLimitedByMedian checks that a leader whose clock is an hour
-// ahead uses at most five seconds past the median, and its own clock if it is
-// behind or the median is unknown.
+// ahead uses a time at most five seconds past the median, and that a leader
+// uses its own clock if it is behind or if the median is unknown.
 func TestLeaderClockIsLimitedByMedian(t *testing.T) {
 	for _, tt := range []struct {
 		offset time.Duration // offset of the median from this node's clock

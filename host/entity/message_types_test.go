@@ -143,10 +143,10 @@ func TestUnacceptedMessageIsRejected(t *testing.T) {
 	}
 }
 
-// TestMessagesFromOtherOwnersAreRejected checks that a type whose manifest lists no
-// types accepts no messages from types of other owners. An answer that an
-// entity has asked for always reaches it, and its record says to which message
-// it belongs.
+// TestMessagesFromOtherOwnersAreRejected checks that a type whose manifest
+// lists no types accepts no messages from types of other owners. An answer that
+// an entity has asked for always reaches it, and its record names the message
+// to which it belongs.
 func TestMessagesFromOtherOwnersAreRejected(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ClusterVersion = func() sharding.ClusterVersion { return sharding.VersionMessageReplies }

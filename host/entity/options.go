@@ -249,8 +249,8 @@ type Histories interface {
 	// Received returns the highest message number that an entity has received
 	// from a source.
 	Received(shard sharding.ShardID, entity, source sharding.EntityID) (uint64, error)
-	// TimerRoom returns the number of timers of an entity, and how many of the
-	// names are not among them. It does no I/O.
+	// TimerRoom returns the number of timers that an entity has, and how many
+	// of the given names are new. It does no I/O.
 	TimerRoom(shard sharding.ShardID, entity sharding.EntityID, names [][]byte) (has, added int)
 	// MessageTotals returns the totals of a shard's messages. It does no I/O.
 	MessageTotals(shard sharding.ShardID) journal.MessageTotals

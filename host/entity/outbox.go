@@ -125,7 +125,7 @@ func (d *decider) checkTokens() error {
 }
 
 // withdraw answers a command whose output is not recorded. If the output has
-// evolved the entity, withdraw reloads it.
+// changed the entity's state, withdraw reloads the entity.
 func (d *decider) withdraw(e *entity, r *request.Request, err error) {
 	if len(d.output.Events) > 0 || d.output.HasState {
 		d.exec.reload(e)
@@ -157,8 +157,8 @@ func rejectionJSON(r *request.RejectedError) []byte {
 	return b
 }
 
-// aheadMost is how far the time of a message may be ahead of this node's clock
-// and still become the log clock of its destination.
+// aheadMost is how far the time of a message may be ahead of this node's clock.
+// If it is further ahead, it does not become the log clock of the destination.
 const aheadMost = time.Minute
 
 // destinationClock returns the destination shard's log clock for the effects of a

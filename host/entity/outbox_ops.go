@@ -60,8 +60,8 @@ func (s *shard) freeOutboxes(r *request.Request, index uint64) {
 	}
 }
 
-// setOutbox sets the number of an entity's messages in flight as of a log
-// index.
+// setOutbox sets the number of an entity's messages in flight, as counted at a
+// log index.
 func (e *entity) setOutbox(n int, asOf uint64) {
 	if m := e.extra.messages; m != nil {
 		for _, index := range m.emptied {

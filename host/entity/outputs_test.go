@@ -92,9 +92,9 @@ func TestUnstorableOutputRejectsCommand(t *testing.T) {
 	}
 }
 
-// TestUnstorableOutputBelowItsClusterVersion checks that below the cluster version
-// with the new error callers get a guest fault, and the entity is still not
-// blamed.
+// TestUnstorableOutputBelowItsClusterVersion checks that if the cluster version
+// does not support the new error, callers get a guest fault, and the entity is
+// still not blamed.
 func TestUnstorableOutputBelowItsClusterVersion(t *testing.T) {
 	w := quiet(t)
 	w.raw = abi.AppendReply(nil, make([]byte, 300_000))
@@ -122,8 +122,8 @@ func TestLongQueryReplyIsRejected(t *testing.T) {
 	}
 }
 
-// TestUnstorableOutputRejectsMessage checks that the message's number
-// is taken and that it becomes a dead letter with the reason.
+// TestUnstorableOutputRejectsMessage checks that the message's number is used
+// up and that the message becomes a dead letter with the reason.
 func TestUnstorableOutputRejectsMessage(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ClusterVersion = maxLevel

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// parts is the core from the point of view of its parts. It implements
-// timers.Lane, intakeExecutor and alwaysOnExecutor.
+// parts gives the parts of the core access to it. It implements
+// timers.Executor, intakeExecutor and alwaysOnExecutor.
 type parts struct{ c *core }
 
 func (p parts) Now() time.Time { return p.c.now }

@@ -118,7 +118,7 @@ func (e *entity) isIdle() bool {
 }
 
 // passivateIdle evicts entities that were idle for their type's idle time, and
-// closes instances that are mostly empty then.
+// then closes instances that are mostly empty.
 func (m *residents) passivateIdle() {
 	m.shedWindows()
 	now, looked, left := m.now.UnixNano(), 0, m.empty

@@ -133,8 +133,8 @@ func suggestName(err error, name string, names, hidden map[string]bool) error {
 	return err
 }
 
-// RefusesMessage returns the rejection, for the source, of a message that the
-// type does not accept, or nil if it does. It does not check the payload.
+// RefusesMessage returns the rejection that the source gets if the type does
+// not accept the message, or nil if it does. It does not check the payload.
 func (t *Type) RefusesMessage(to sharding.EntityID, r *request.Request) *request.RejectedError {
 	switch {
 	case !r.Delivery.Answer && !t.Accepts(to, r.Delivery.Source): // an answer that the entity has asked for is always accepted

@@ -95,9 +95,9 @@ func (p *instancePool[E]) Instances() []*guestInstance[E] { return p.instances }
 // does nothing else in the meantime.
 const maxInstanceEntities = 32_768
 
-// WithRoom returns an instance with room for another entity, or nil. An instance
-// has room if its memory is below the limit, or if it has fewer entities than it
-// once had in the same memory.
+// WithRoom returns an instance with room for another entity, or nil. An
+// instance has room if its memory is below the limit, or if it once had more
+// entities in the same memory than it has now.
 func (p *instancePool[E]) WithRoom() *guestInstance[E] {
 	for i := len(p.instances) - 1; i >= 0; i-- {
 		in := p.instances[i]

@@ -102,9 +102,9 @@ func (c *core) onActivationsChanged() {
 	}
 }
 
-// stall makes an entity wait if its first request would write a record and the
-// shard has reached its limit of proposed bytes, so that requests admitted
-// earlier do not exceed it. Reads continue.
+// stall makes an entity wait if its first request would write a record although
+// the shard has reached its limit of proposed bytes. Without that, requests
+// that were admitted earlier could exceed the limit. Reads continue.
 func (e *entity) stall() bool {
 	s := e.shard
 	if s.log.Bytes() < e.shard.opts.ProposedBytes {
@@ -281,7 +281,8 @@ func (c *core) decideAgain(s *shard, lost *proposal) {
 	}
 }
 
-// requestReadRound requests one ReadIndex round for all reads since the last one.
+// requestReadRound requests one ReadIndex round for all reads that have arrived
+// since the last round.
 func (s *shard) requestReadRound() {
 	if !s.log.NeedsRound() {
 		return

@@ -15,8 +15,8 @@ type Rate struct {
 	free  atomic.Int64 // when the next command is allowed, unix nanoseconds
 }
 
-// mostRate is the rate from which there is no limit, because a command lasts
-// longer than the microsecond that such a rate allows it.
+// mostRate is the rate from which on there is no limit, because a command takes
+// longer than the microsecond that the rate allows for it.
 const mostRate = 1_000_000
 
 // NewRate returns a Rate, or nil if perSecond is not positive or at least

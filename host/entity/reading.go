@@ -13,7 +13,7 @@ import (
 // block for long.
 type guestRunner interface {
 	// Call makes a guest call and returns true. If it returns false, the call
-	// continues elsewhere and its end is reported by an event.
+	// continues on another goroutine, which reports its end by an event.
 	Call(*guestCall) bool
 	// Start performs a reading elsewhere. Its results arrive as events.
 	Start(Reading)
@@ -54,8 +54,8 @@ func (l *load) Do(_ context.Context, put func(coreEvent)) {
 	})
 }
 
-// kind is the kind of a load for the loader pool: the caller who waits for it,
-// or the entity's type if no authenticated caller does.
+// kind is the kind of a load for the loader pool: the caller that waits for it,
+// or the entity's type if no authenticated caller waits.
 func (l *load) kind() string {
 	if who := l.entity.firstCaller(); who != nil {
 		return string(who.Bytes())

@@ -61,7 +61,8 @@ func TestRecordBuilderEncodesItsInput(t *testing.T) {
 	}
 }
 
-// TestRecordFitsLeavesRoomForHeader checks that room for the record itself is left.
+// TestRecordFitsLeavesRoomForHeader checks that recordFits leaves room for the
+// record's own fields.
 func TestRecordFitsLeavesRoomForHeader(t *testing.T) {
 	out := abi.Output{State: make([]byte, maxEntryBytes-room)}
 	if !recordFits(0, &out) || recordFits(1, &out) {

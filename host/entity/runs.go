@@ -39,7 +39,7 @@ func runStatus(out *abi.Output) journal.RunStatus {
 	}
 	s.State = journal.RunCompleted
 	if end := request.ParseRunEnd(last.Payload); end.Code != "" {
-		s.State, s.Code = journal.RunFailed, strings.ToValidUTF8(end.Code[:min(len(end.Code), abi.MaxNameBytes)], "") // not cut inside a character
+		s.State, s.Code = journal.RunFailed, strings.ToValidUTF8(end.Code[:min(len(end.Code), abi.MaxNameBytes)], "") // drop a character that was cut in half
 	}
 	return s
 }

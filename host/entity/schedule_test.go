@@ -56,8 +56,8 @@ func (w *world) skips(r *journal.Record) bool {
 	return r.RecordedAt >= t.Due+period || r.RecordedAt-t.Due > int64(time.Minute)
 }
 
-// checkRenewal compares the next tick in a record with one computed by counting
-// up.
+// checkRenewal checks the next tick in a record against one that it computes by
+// adding periods.
 func (w *world) checkRenewal(r *journal.Record, t journal.Timer) {
 	if t.Schedule == nil {
 		return
@@ -160,8 +160,8 @@ func TestInvalidScheduleIsRejected(t *testing.T) {
 	}
 }
 
-// TestScheduleFollowsTheWallClock checks that a daily schedule stays at its
-// hour when the zone's offset changes.
+// TestScheduleFollowsTheWallClock checks that a daily schedule ticks at the
+// same hour after the zone's offset has changed.
 func TestScheduleFollowsTheWallClock(t *testing.T) {
 	w := quiet(t)
 	berlin, err := cron.Zone("Europe/Berlin")

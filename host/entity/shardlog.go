@@ -135,7 +135,7 @@ func (l *shardLog[E]) index(number uint64) int {
 // AddRecord adds a command's record to the open batch, in the format of the
 // given cluster version.
 func (l *shardLog[E]) AddRecord(version sharding.ClusterVersion, term sharding.Term, record []byte, c proposedCommand[E]) {
-	if l.batch.data == nil { // entries with one record are the most frequent, and stay in memory for a while
+	if l.batch.data == nil { // most entries have one record and stay in memory for a while, so there is no spare capacity
 		l.batch.data = journal.AppendPacedHeader(make([]byte, 0, journal.EntryHeaderBytes+len(record)), version, journal.EntryRecords, term, l.next)
 	}
 	l.batch.data = append(l.batch.data, record...)

@@ -296,16 +296,15 @@ func (r *ShardRouter) OnInstalled(i eventlog.Installed) {
 	}
 }
 
-// ActivationsChanged must be called when Options.ActivationRevision of the executors has
-// risen.
+// ActivationsChanged must be called when the node serves newer activations.
 func (r *ShardRouter) ActivationsChanged() {
 	for _, l := range r.executors {
 		l.ActivationsChanged()
 	}
 }
 
-// IdleTimesChanged must be called when Options.IdleAfter or Options.Suspended of
-// the executors has changed.
+// IdleTimesChanged must be called when the settings of idle times or of
+// suspended types have changed.
 func (r *ShardRouter) IdleTimesChanged() {
 	for _, l := range r.executors {
 		l.IdleTimesChanged()

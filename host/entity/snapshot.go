@@ -37,7 +37,7 @@ func newSnapshots(b *base) snapshots {
 }
 
 // failuresOfModule is the number of failures after which a module is not asked
-// for snapshots. Fewer may be the fault of one entity.
+// for snapshots. A lower number of failures may be the fault of one entity.
 const failuresOfModule = 3
 
 // failures counts the failures of a module within noSnapshotsFor.

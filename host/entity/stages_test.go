@@ -30,8 +30,9 @@ func counted(t *testing.T, b *entity.StageTable) map[[2]string]*dto.Histogram {
 	return out
 }
 
-// TestStageDurationsAreObserved checks where queue, guest and commit begin and end,
-// and that the counts of all executors for a type are one series.
+// TestStageDurationsAreObserved checks at which moments the stages queue, guest
+// and commit begin and end, and that the counts of all executors for a type are
+// one series.
 func TestStageDurationsAreObserved(t *testing.T) {
 	b := entity.NewStageTable()
 	executors := []*request.Took{b.Of("order"), b.Of("order")}

@@ -35,7 +35,7 @@ const (
 var (
 	// errBehind means that the records of a state are not applied yet.
 	errBehind = errors.New("the records of the state are not applied yet")
-	// errNoBase means that the snapshot with which the stay in memory began is
+	// errNoBase means that the snapshot from which the state was loaded is
 	// gone.
 	errNoBase = errors.New("the snapshot from which the state was loaded no longer exists")
 	// errOtherHistory means that records of the state were lost.

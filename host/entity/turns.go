@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// turnRequests bounds the requests of an entity in one turn, turnEntities
-	// the turns before the decisions are proposed.
+	// turnRequests bounds the requests of an entity in one turn. turnEntities
+	// bounds the turns before their decisions are proposed.
 	turnRequests = 256
 	turnEntities = 256
 	// expireEvery is the interval of checks for passed deadlines while requests
@@ -25,9 +25,8 @@ const (
 // TypeStats.
 type coreTurns struct{ core *core }
 
-// newCoreTurns returns the turns of an executor that leads no shard. While
-// readOnly returns true, commands are rejected; it may be nil. salt must be
-// random.
+// newCoreTurns returns the turns of an executor that leads no shard. While the
+// disk d is full, commands are rejected; d may be nil. salt must be random.
 func newCoreTurns(opts Options, r guestRunner, d disk, salt uint64) *coreTurns {
 	c := newCore(opts, r)
 	c.salt, c.ready.Salt, c.disk = salt, salt, d

@@ -47,8 +47,9 @@ type Guest interface {
 	// About sets the entity of the following calls. It is logged with the
 	// guest's output.
 	About(e sharding.EntityID)
-	// Load creates the state of a handle, initially or from a snapshot frame.
-	// ok is false if the guest cannot read the snapshot or has no room.
+	// Load creates the state of a handle: the initial state, or the state in a
+	// snapshot frame. ok is false if the guest cannot read the snapshot or has
+	// no room.
 	Load(typeIndex uint32, handle uint64, frames []byte) (ok bool, err error)
 	Apply(handle uint64, frames []byte) error
 	Handle(handle uint64, frames []byte, env Env) ([]byte, error)
@@ -59,8 +60,8 @@ type Guest interface {
 	MemoryBytes() int64
 	// Fuel is the amount that the last call has spent; 0 if fuel is not metered.
 	Fuel() int64
-	// Interrupt ends the current call, or the next long one. It may be called
-	// from any goroutine until Close.
+	// Interrupt ends the current call. If there is none, it ends the next call
+	// that runs long. It may be called from any goroutine until Close.
 	Interrupt()
 	Close() error
 }
@@ -82,8 +83,8 @@ type Type struct {
 	// AlwaysOn makes the type always-on: its entities are in memory without
 	// requests.
 	AlwaysOn bool
-	// Singleton types have one entity, with the id manifest.SingletonID, which
-	// is in memory whether or not it exists.
+	// Singleton types have one entity, with the id manifest.SingletonID. It is
+	// in memory even if it does not exist yet.
 	Singleton bool
 	// Transient types store nothing: an entity is lost when it leaves memory.
 	Transient bool
@@ -299,8 +300,8 @@ func (t *Type) HasCommand(name string) bool { return t.Commands == nil || t.Comm
 // HasQuery reports whether the type may have a query of that name.
 func (t *Type) HasQuery(name string) bool { return t.Queries == nil || t.Queries[name] }
 
-// LimitsOr returns the limits for guests' outputs: the type's own, or else
-// common, the executor's.
+// LimitsOr returns the limits for guests' outputs: those of the type if it has
+// any, and otherwise common, the executor's.
 func (t *Type) LimitsOr(common *abi.Limits) *abi.Limits {
 	if t.Limits != nil {
 		return t.Limits

@@ -384,11 +384,11 @@ func TestOversizedRunsAreEnded(t *testing.T) {
 	}
 }
 
-// TestModulesEndOversizedRuns: if the module has the command that ends a run, a
-// run whose history would exceed a limit is ended by it, in the record of the
-// command that would exceed the limit, so that its messages to the run's parent
-// and children are sent. If the module rejects the command, the node ends the
-// run without them.
+// TestModulesEndOversizedRuns checks that if the module has the command that
+// ends a run, this command ends a run whose history would exceed a limit, in
+// the record of the command that would exceed it, so that the messages to the
+// run's parent and children are sent. If the module rejects the command, the
+// node ends the run without these messages.
 func TestModulesEndOversizedRuns(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		w := runs(t)

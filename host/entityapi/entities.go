@@ -13,9 +13,9 @@ type Entities interface {
 	// Get describes one entity. For an id without events it returns the Status
 	// "absent" and no error.
 	Get(ctx context.Context, id sharding.EntityID) (EntityInfo, error)
-	// List returns up to q.Limit entities of one shard in the order of their
-	// ids, after q.After. It may return fewer than there are, with the id after
-	// which to continue.
+	// List returns up to q.Limit entities of one shard after q.After, in the
+	// order of their ids. It may return fewer entities than exist, with the id
+	// after which to continue.
 	List(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error)
 	// Shards is the number of data shards; they are numbered from 1.
 	Shards() uint32

@@ -17,8 +17,8 @@ import (
 
 // Load reports the load of this node.
 type Load interface {
-	// Hot returns at least the limit hottest entities, in any order, if there
-	// are that many.
+	// Hot returns the hottest entities, in any order. If there are limit
+	// entities or more, it returns at least limit.
 	Hot(ctx context.Context, limit int) ([]HotEntity, error)
 }
 

@@ -54,8 +54,8 @@ func (s runs) IsWorkflow(entityType string) bool {
 	return t != nil && t.Workflow
 }
 
-// Run returns a run as of a time after the call began: it first confirms that
-// this node leads the shard.
+// Run describes a run. It first confirms that this node leads the shard, so
+// that the description is not older than the call.
 func (s runs) Run(ctx context.Context, id sharding.EntityID) (RunInfo, error) {
 	shard := s.ShardRouter.ShardOf(id)
 	if err := s.catchUp(ctx, shard); err != nil {

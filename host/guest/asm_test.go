@@ -92,7 +92,7 @@ type imported struct{ module, name string }
 type testGuest struct {
 	imports  []imported
 	wanted   []signature
-	bodies   map[string][]byte // code that replaces that of an export, without the final end
+	bodies   map[string][]byte // replacement code by export, without the final end
 	locals   map[string][]byte
 	omit     string // an export to leave out
 	rename   map[string]string

@@ -48,10 +48,11 @@ const shortDigest = 12
 // instance. digest is the SHA-256 of wasm, which the caller has checked. wasm
 // is not kept.
 //
-// One module is compiled at a time. ctx bounds the wait for that and the child
-// process, but a compilation in this process cannot be stopped. The error is an
-// *AdmissionError if the module is at fault. Without a child process, it is a
-// *Fault if the module traps in _initialize or hostd_describe.
+// One module is compiled at a time. ctx bounds the wait for other compilations
+// and the time of the child process, but a compilation in this process cannot
+// be stopped. The error is an *AdmissionError if the module is at fault.
+// Without a child process, it is a *Fault if the module traps in _initialize or
+// hostd_describe.
 func (e *Engine) Compile(ctx context.Context, digest journal.Digest, wasm []byte) (*Module, error) {
 	parsed, err := admit(wasm, e.limits)
 	if err != nil {

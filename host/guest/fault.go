@@ -120,7 +120,7 @@ func faultOf(export string, err error) error {
 }
 
 // runtimeStackOverflow is the runtime's message at its own stack limit, which
-// the interpreter reaches before ours.
+// the interpreter reaches before the limit of metering.
 const runtimeStackOverflow = "stack overflow"
 
 const (

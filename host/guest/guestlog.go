@@ -25,8 +25,8 @@ type guestLog struct {
 
 	lines   int // lines logged in this call
 	dropped int // lines dropped in this call
-	// partial is an unfinished line of standard output or error. The end of the
-	// call finishes it.
+	// partial is an unfinished line of standard output or error. At the end of
+	// the call it is logged as a line.
 	partial []byte
 }
 

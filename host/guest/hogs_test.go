@@ -186,8 +186,8 @@ func growingHog() hog {
 		i32c(1), op(opMemoryGrow, []byte{0}), i32c(1), op(opI32Add), op(opI32Eqz), op(opIf, []byte{blockVoid}), op(opUnreachable), []byte{opEnd})}}}
 }
 
-// hostHogs returns the hogs that occupy the host: with its functions, and with
-// spans of the maximum length.
+// hostHogs returns the hogs that occupy the host: by calls of its functions,
+// and by spans of the maximum length.
 func hostHogs() []hog {
 	limits := abi.DefaultLimits()
 	import1 := func(name, module, function string, code []byte) hog {

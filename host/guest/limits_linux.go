@@ -23,8 +23,9 @@ func limitChild(cpu time.Duration) error {
 			return fmt.Errorf("limit the compiler: %w", err)
 		}
 	}
-	// The kernel returns 20 minus the niceness. A node that is nicer already must
-	// not raise its child's priority, for which it may lack the permission.
+	// The kernel returns 20 minus the niceness. If the node has a higher
+	// niceness already, the child keeps it, because raising the priority may
+	// need a permission that the node lacks.
 	if priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && 20-priority >= childNiceness {
 		return nil
 	}

@@ -22,9 +22,9 @@ type memoryBudget struct {
 // (measured: 32 to 53 KB).
 const instanceBytes = 64 << 10
 
-// MemoryBudget bounds the memory that the instances created with it hold
-// together, as Usage.ChargedBytes counts it, in addition to the bound of their
-// engine. It is safe for concurrent use.
+// MemoryBudget bounds the memory that all instances created with it hold
+// together, as Usage.ChargedBytes counts it. The bound of their engine applies
+// too. It is safe for concurrent use.
 type MemoryBudget struct{ memoryBudget }
 
 // NewMemoryBudget returns a budget of the given number of bytes.

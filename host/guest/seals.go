@@ -17,8 +17,8 @@ import (
 
 // SealsName is the file in the cache directory that lists the seal of each
 // compiled file. The runtime's own checksum is not enough: it does not cover
-// where functions begin, anybody could compute it, and the code in the files
-// will be run.
+// the addresses at which functions begin, and anybody could compute it,
+// although the code in the files will be run.
 const SealsName = "seals"
 
 // seal is the HMAC-SHA256 of a file's name and content with the key of the

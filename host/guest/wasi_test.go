@@ -219,8 +219,8 @@ func TestPollAdvancesClock(t *testing.T) {
 		})
 	}
 
-	// In a guest: it sleeps 500 ns, with input and output in the same place, and
-	// reads the clock.
+	// The same in a guest: it sleeps 500 ns, with input and output at the same
+	// address, and reads the clock.
 	guest := (&testGuest{data: [][]byte{cat([]byte{0}, i32c(scratchAt), []byte{opEnd}, text(string(subscription(7, 0, 500, 0))))}}).
 		importing(abi.ImportWASI, "poll_oneoff").importing(abi.ImportWASI, "clock_time_get")
 	guest.bodies = map[string][]byte{abi.ExportHandle: cat(

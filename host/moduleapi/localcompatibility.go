@@ -156,8 +156,9 @@ func (f localCompatibility) newest(ctx context.Context, shard sharding.ShardID, 
 // fencePause is the pause between two checks in fence.
 const fencePause = 10 * time.Millisecond
 
-// fence returns once the log of a shard has a revision of the activations and
-// this node, which leads the shard, has applied all entries before it.
+// fence returns once the log of a shard has the given revision of the
+// activations and this node, which leads the shard, has applied all earlier
+// entries.
 func (f localCompatibility) fence(ctx context.Context, shard sharding.ShardID, revision uint64) error {
 	for f.Modules.Types.ReachedRevision() < revision {
 		select {

@@ -26,8 +26,8 @@ type RollbackCheck struct {
 	Remarks []string // failures that Force overrides
 }
 
-// Check returns an error if a type must not be rolled back, or the caller that
-// forces the rollback.
+// Check returns an error if a type must not be rolled back. If the caller
+// forces the rollback, it returns that caller instead.
 func (l *RollbackCheck) Check(ctx context.Context, t modules.RollbackType) (forcedBy string, err error) {
 	refused, err := l.look(ctx, t)
 	switch {

@@ -124,8 +124,8 @@ func TestStateVersionsNeedClusterVersion(t *testing.T) {
 	}
 }
 
-// TestHighestRequiredClusterVersionCounts: a type that uses several newer
-// members needs the newest of their cluster versions.
+// TestHighestRequiredClusterVersionCounts checks that a type that uses several
+// newer members of the manifest needs the highest of their cluster versions.
 func TestHighestRequiredClusterVersionCounts(t *testing.T) {
 	m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"saga","kind":"event-sourced","encoding":"json","recordPrincipal":true,` +
 		`"stateVersion":2,"readsStates":[{"version":1}],"sends":["account"],"commands":[{"name":"settle","internal":true}]}]}`))

@@ -44,7 +44,7 @@ type Distribution struct {
 	logger       *slog.Logger
 }
 
-// Spread stores a module that is on this node on other nodes. It returns when a
+// Spread stores a module that this node has on other nodes. It returns when a
 // majority of the nodes with data has it, so that an acknowledged module
 // survives the loss of any minority. Proxies do not count, because they may
 // leave at any time.
@@ -118,7 +118,8 @@ func (d *Distribution) Fetch(ctx context.Context, digest journal.Digest, holder 
 	return fmt.Errorf("fetch module %s: %w", digest, errors.Join(append(errs, request.ErrModuleNotLoaded)...))
 }
 
-// Module returns a compiled module and fetches it first if it is missing here.
+// Module returns a compiled module. If this node does not have the module, it
+// fetches it first.
 func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*guest.Module, error) {
 	m, err := d.files.Module(ctx, digest)
 	var damaged *guest.DamagedModuleError

@@ -30,9 +30,9 @@ type LineFollower struct {
 	seen  uint64 // number of the last line of the type that was seen
 }
 
-// Follow returns a follower that begins with the oldest retained line. If of
-// has no id, it follows all entities of the type. It fails with
-// ErrManyFollowers. The caller must Close the follower.
+// Follow returns a follower that begins with the oldest line that is kept. If
+// of has no id, the follower reads the lines of all entities of the type.
+// Follow fails with ErrManyFollowers. The caller must Close the follower.
 func (l *GuestLines) Follow(of sharding.EntityID) (*LineFollower, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -141,8 +141,9 @@ func (k *kinds) look(ctx context.Context, b meta.Activation, entities storedEnti
 	return nil
 }
 
-// lookAgain pauses the writes of the types that look recorded, and checks them
-// again, because an entity may have been created after the first check.
+// lookAgain pauses the writes of the entity types that an earlier check recorded in
+// k.others. It then checks them again, because an entity may have been created
+// after the first check.
 // Activating the module over the checked revision ends the pauses.
 func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
 	if view.ClusterVersion() < sharding.VersionWritePauses {

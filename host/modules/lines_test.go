@@ -68,9 +68,9 @@ func TestFollowerReadsItsTypeAndEntity(t *testing.T) {
 	}
 }
 
-// TestSlowFollowerCountsLostLines checks that overwritten lines are
-// counted exactly, whether the bound on lines or on bytes is reached, and that
-// the newest lines are kept.
+// TestSlowFollowerCountsLostLines checks that overwritten lines are counted
+// exactly, both at the bound on lines and at the bound on bytes, and that the
+// newest lines are kept.
 func TestSlowFollowerCountsLostLines(t *testing.T) {
 	for _, size := range []int{4, 700, 1000} {
 		l := paced()

@@ -20,9 +20,9 @@ type Type struct {
 	// Sends and AcceptsFrom are the types to which its entities may send and from
 	// which they accept messages, as abi.MatchesType interprets them.
 	Sends, AcceptsFrom []string
-	// Owners knows whether another type has a different owner, so that the type
-	// accepts its messages only if AcceptsFrom names it. nil means that no type
-	// is foreign.
+	// Owners knows whether another type has a different owner. If it has, the
+	// type accepts its messages only if AcceptsFrom names it. nil means that no
+	// type has a different owner.
 	Owners interface{ IsForeign(entityType string) bool }
 }
 

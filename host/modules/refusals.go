@@ -44,7 +44,8 @@ func (r *refusals) find(digest journal.Digest, now time.Time) (reason string, re
 	return "", false
 }
 
-// note records a rejection. Beyond maxRefusals the oldest entries are dropped.
+// note records a rejection. If there are more than maxRefusals, the oldest are
+// dropped.
 func (r *refusals) note(digest journal.Digest, reason string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// RolloutPlan is the part that a module serves, and the growing shares that
-// follow.
+// RolloutPlan is the part that a module serves first, and the growing shares of
+// the next steps.
 type RolloutPlan struct {
 	meta.Part
 	Steps []uint32      // shares of sharding.Buckets, increasing

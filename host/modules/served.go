@@ -140,8 +140,8 @@ func (t *Types) load(ctx context.Context, b meta.Activation, bounds guest.Instan
 }
 
 // stateVersions returns the state versions in the snapshots of other modules
-// that a type's module loads, or nil if the module reads only one version. Only
-// the manifests contain them.
+// that a type's module loads, as the manifests of these modules declare them.
+// It returns nil if the module reads only one version.
 func (t *Types) stateVersions(ctx context.Context, b *entity.Type) (map[journal.Digest]int, error) {
 	if b.Durable || !b.States.Migrates() {
 		return nil, nil

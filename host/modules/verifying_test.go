@@ -126,8 +126,9 @@ func TestActivationIsVerifiedThenWritePaused(t *testing.T) {
 	})
 }
 
-// TestLongComparisonsAreRepeated checks that writes during a long comparison are
-// compared before commands must wait, as long as repeating helps.
+// TestLongComparisonsAreRepeated checks that writes during a long comparison
+// are compared again before commands must wait, as long as each pass is shorter
+// than the previous one.
 func TestLongComparisonsAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, unchanged)

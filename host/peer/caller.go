@@ -22,8 +22,8 @@ type caller struct {
 	to    *peer // nil if it is unknown which node will answer
 	// follow sends the request to the node's current address, whatever the URL.
 	follow bool
-	// alone is for a node that listens at the address for nodes only. The call
-	// uses a new connection and follows no referral.
+	// alone is set for a call to an address at which a node serves only nodes.
+	// The call uses a new connection and follows no referral.
 	alone bool
 	// answered is the hello of the last answer.
 	answered atomic.Pointer[Hello]
@@ -70,8 +70,8 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// send calls the node at the URL's address or at the address to which that
-// refers.
+// send calls the node at the URL's address, or at the address to which that
+// node has referred.
 func (c *caller) send(r *http.Request) (*http.Response, error) {
 	address := r.URL.Host
 	at := c.peers.referrals.at(address)

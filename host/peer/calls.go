@@ -165,8 +165,8 @@ func (p *Peers) Propose(ctx context.Context, node sharding.NodeID, command []byt
 	return res.GetResult(), err
 }
 
-// ReadMeta returns an index of the metadata shard that is not below any index
-// committed before the call.
+// ReadMeta returns an index of the metadata shard that is at least as high as
+// every index committed before the call.
 func (p *Peers) ReadMeta(ctx context.Context, node sharding.NodeID) (index uint64, err error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.ReadMeta, &peerv1.ReadMetaRequest{})
 	return res.GetIndex(), err
@@ -184,8 +184,9 @@ func (p *Peers) Sizes(ctx context.Context, leader sharding.NodeID) ([]*peerv1.Sh
 	return r.GetShards(), err
 }
 
-// CompareRows sends a node the checksum of this node's replica of a shard and
-// returns the node's own at the same index, or false if it has none.
+// CompareRows sends a node the checksum of this node's replica of a shard. It
+// returns the checksum of that node's replica at the same index, or false if
+// that node has none.
 func (p *Peers) CompareRows(ctx context.Context, node sharding.NodeID, shard sharding.ShardID, own sharding.ReplicaChecksum) (theirs sharding.RowsChecksum, ok bool, err error) {
 	r, err := call(ctx, p, node, peerv1connect.PeerServiceClient.CompareRows, &peerv1.CompareRowsRequest{
 		ShardId: uint32(shard), Index: own.Index, Digest: own.Checksum[:],

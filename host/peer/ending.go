@@ -34,8 +34,8 @@ type ending struct {
 	refused bool // a dial of closed was refused since
 }
 
-// endings wraps the network of a link, to record how its connections and dials
-// end.
+// endings wraps the network of a link and records how the link's connections
+// and dials end.
 type endings struct {
 	network.Network
 	link *outbound

@@ -30,8 +30,8 @@ var (
 	// ErrOldIncarnation: a newer start of the calling or answering node is
 	// known. This process should not be running.
 	ErrOldIncarnation = errors.New("outdated start of a node")
-	// ErrFormat: the nodes support no common cluster version, or one does not
-	// support the current one.
+	// ErrFormat: the two nodes support no common cluster version, or one of
+	// them does not support the current version.
 	ErrFormat = errors.New("no common cluster version")
 	// ErrUnavailable: the call had no effect, and a retry may succeed.
 	ErrUnavailable = errors.New("unavailable")

@@ -31,8 +31,8 @@ type raftLoop interface {
 	// keep the frame. Frames that arrive together share memory, at most 64 KiB
 	// for a small frame.
 	Receive(from sharding.NodeID, frame []byte)
-	// Turns returns the number of turns of the loop, or 0 if there is none yet.
-	// Other nodes receive it.
+	// Turns returns the number of iterations of the loop, or 0 if there is none
+	// yet. It is sent to other nodes.
 	Turns() uint64
 }
 
@@ -171,7 +171,7 @@ func (o *Options) version() sharding.ClusterVersion {
 	return o.Metadata.ClusterVersion()
 }
 
-// patience returns how long a node counts as alive without a sign, in
+// patience returns how long a node counts as alive without a sign of life, in
 // nanoseconds.
 func (o *Options) patience() Patience {
 	return Patience{Suspect: int64(o.SuspectAfter), Stall: int64(o.StallAfter)}

@@ -32,8 +32,8 @@ const (
 	// whose link breaks often is not suspected.
 	minPause = 25 * time.Millisecond
 	maxPause = 400 * time.Millisecond
-	// lostPause is the pause after a link that had lasted. It is short to find
-	// out quickly whether the process still exists.
+	// lostPause is the pause after the loss of a link that had lasted. It is
+	// short, to find out quickly whether the process still exists.
 	lostPause = 2 * time.Millisecond
 )
 

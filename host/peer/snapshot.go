@@ -81,8 +81,8 @@ func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []b
 	return response.Msg.GetAnswer(), nil
 }
 
-// transferError returns the error of a transfer. If this side gave up, it
-// prefers that reason.
+// transferError returns the error of a transfer. If this side has ended the
+// transfer, its reason takes precedence.
 func transferError(ctx context.Context, node sharding.NodeID, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		return fmt.Errorf("call node %s: %w", node, errStalled)

@@ -18,8 +18,8 @@ const (
 	// StandingMember: the node is a member and an operator has not put it down.
 	// Its other status does not matter.
 	StandingMember
-	// StandingOutside: an operator put the node down, and this start, which is
-	// later, has not been admitted.
+	// StandingOutside: an operator put the node down, and this later start has
+	// not been admitted yet.
 	StandingOutside
 	// StandingPutDown: an operator put this start or a later one down.
 	StandingPutDown

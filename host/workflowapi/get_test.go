@@ -137,8 +137,9 @@ func TestWaitsContinueWithTheNextLeader(t *testing.T) {
 	}
 }
 
-// TestWaitsCountAtTheNodeThatWasCalled: a wait for a run of another node uses a
-// stream of the node that the client called, and none of the leader.
+// TestWaitsCountAtTheNodeThatWasCalled checks that a wait for a run of another
+// node uses a stream of the node that the client called, and none of the
+// leader.
 func TestWaitsCountAtTheNodeThatWasCalled(t *testing.T) {
 	g, nodes := newGroup(t, map[sharding.NodeID]int{"a": 0, "b": 1})
 	done := begin(t, nodes["b"])
@@ -156,9 +157,10 @@ func TestWaitsCountAtTheNodeThatWasCalled(t *testing.T) {
 	}
 }
 
-// TestLastErrorNeedsTheRightToRead: the last error of a run may have data that
-// the caller must not see, so it is only in the answer of a caller who may read
-// the entity. The node that was called decides, whichever node leads the shard.
+// TestLastErrorNeedsTheRightToRead checks that only a caller who may read the
+// entity gets the last error of a run, because the error may contain data that
+// others must not see. The node that was called decides, whichever node leads
+// the shard.
 func TestLastErrorNeedsTheRightToRead(t *testing.T) {
 	_, nodes := newGroup(t, nil)
 	for id, want := range map[sharding.NodeID]string{"a": "secret", "b": ""} {

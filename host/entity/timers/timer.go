@@ -88,8 +88,8 @@ func (f *inFlight) settle(decided uint64) bool {
 	return f.older.n > 0
 }
 
-// InFlight returns an upper bound for the timers that the entity's proposals
-// after decided will set.
+// InFlight returns an upper bound for the number of timers that the entity's
+// proposals after decided will set.
 func (s *Shard) InFlight(id sharding.EntityID, decided uint64) int {
 	f := s.inFlight[id]
 	if f == nil {

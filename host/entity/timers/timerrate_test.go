@@ -58,8 +58,9 @@ func TestTimerRateAdaptsToLoad(t *testing.T) {
 	}
 }
 
-// TestTimersYieldWhenCommitsAreSlow checks that no timer is admitted for a while when
-// commits are slow, and that timers make up for it later.
+// TestTimersYieldWhenCommitsAreSlow checks that no timer is admitted for a
+// while when commits are slow, and that the delayed timers are admitted faster
+// later.
 func TestTimersYieldWhenCommitsAreSlow(t *testing.T) {
 	const least = 1000.0
 	now := int64(time.Hour)

@@ -17,7 +17,8 @@ type Executor interface {
 	// Now is the time of the executor's current turn.
 	Now() time.Time
 	// Clock returns the log clock of a shard that the executor leads, and the
-	// proposal up to which all proposals are applied or lost.
+	// number of the last proposal up to which all proposals are applied or
+	// lost.
 	Clock(shard sharding.ShardID) (logNow int64, decided uint64)
 	// IsDeferring reports whether the shard delays requests that are not timers.
 	IsDeferring(shard sharding.ShardID) bool

@@ -63,9 +63,9 @@ func TestWindowForgetsByLogClock(t *testing.T) {
 	}
 }
 
-// TestWindowIsAFunctionOfTheRecords checks that a replica which replays a long
-// enough suffix remembers the same commands, and that the index agrees with a
-// scan.
+// TestWindowIsAFunctionOfTheRecords checks that a replica which replays the
+// last records remembers the same commands if these are enough, and that the
+// index agrees with a scan.
 func TestWindowIsAFunctionOfTheRecords(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	l := Limits{Commands: 40, ReplyBytes: 2000, ClientMaxAge: 500, ServerMaxAge: 50}
@@ -94,8 +94,8 @@ func TestWindowIsAFunctionOfTheRecords(t *testing.T) {
 	}
 }
 
-// TestWindowMatchesList compares a window, which is packed, indexed and
-// compacted, with a plain list of the same commands.
+// TestWindowMatchesList compares a window, which packs, indexes and compacts
+// its commands, with a plain list of the same commands.
 func TestWindowMatchesList(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 3))

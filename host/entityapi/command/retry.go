@@ -18,9 +18,9 @@ func CheckRetry(commandID string, firstAgeMs uint64) error {
 	return nil
 }
 
-// SetFirstAttempt sets r.First to the time of the command's first attempt:
-// firstAgeMs milliseconds before its arrival on this node, which r.First holds
-// before the call. If firstAgeMs is 0, there was no earlier attempt.
+// SetFirstAttempt moves r.First, which is the time when the command arrived on
+// this node, back by firstAgeMs milliseconds to the time of its first attempt.
+// If firstAgeMs is 0, there was no earlier attempt.
 func SetFirstAttempt(r *request.Request, firstAgeMs uint64) {
 	if firstAgeMs == 0 {
 		return

@@ -205,11 +205,11 @@ func (rdr *reader) readToEnd(ctx context.Context, shard sharding.ShardID, at cur
 	return nil
 }
 
-// check returns an error if the shard should no longer be read here, or if the
-// position is not in its log. Only the leader is sure to have the whole log. It
-// may have applied less than the replica that the position comes from, and a
-// leader that was paused may have lost the leadership without knowing it, so the
-// commit index is confirmed by a quorum first.
+// check returns an error if the shard should no longer be read on this node, or
+// if the position is not in its log. Only the leader is sure to have the whole
+// log. But the leader may have applied less than the replica that the position
+// comes from, and after a pause it may not know that it has lost the
+// leadership. So a quorum confirms the commit index first.
 func (rdr *reader) check(ctx context.Context, shard sharding.ShardID, at cursor.Position) error {
 	s := rdr.sub.service
 	leads := s.Proxy.Leads(shard)
@@ -246,9 +246,9 @@ func (e *historyLostError) Error() string {
 	return e.what + ": its history no longer exists, for example after a restore from a backup; discard everything derived from its events, and subscribe from the beginning"
 }
 
-// Code implements status.Coded. It is the code for positions outside of the log,
-// as for a position before compacted events; the reason in Detail distinguishes
-// the two.
+// Code implements status.Coded. Positions outside of the log have the same code
+// as positions before compacted events; the reason in Detail distinguishes the
+// two.
 func (e *historyLostError) Code() connect.Code { return connect.CodeOutOfRange }
 
 // Detail implements status.Detailed.

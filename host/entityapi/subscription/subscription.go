@@ -181,8 +181,8 @@ func subscriptionHash(cluster, entityType, tag string) uint32 {
 	return crc32.Checksum([]byte(cluster+"\x00"+entityType+"\x00"+tag), crc32.MakeTable(crc32.Castagnoli))
 }
 
-// take advances the positions and sends the event. An event that is not ahead of
-// its position was already sent.
+// take advances the positions and sends the event. It drops an event that is
+// not after the position of its shard, because that event was already sent.
 func (s *subscription) take(it arrival) error {
 	fresh, ahead := false, false
 	for _, p := range it.places {

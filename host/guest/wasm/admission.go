@@ -64,9 +64,10 @@ type Rules struct {
 	// Optional are functions that a module may export. If it exports one with a
 	// different signature, it is rejected.
 	Optional []ExportedFunction
-	// Importable returns the signature of a function that modules may import, and
-	// whether it exists. If Importable is nil, a module may import any function;
-	// that is for modules that are read to be transformed and not to be run.
+	// Importable returns the signature of a function that modules may import,
+	// and whether it exists. If Importable is nil, a module may import any
+	// function; this is meant for modules that are only transformed and not
+	// run.
 	Importable func(module, name string) (Signature, bool)
 }
 

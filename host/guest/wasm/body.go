@@ -40,7 +40,7 @@ type bodyWriter struct {
 	open   []openBlock
 	height int
 
-	// Set inside the function's region, where open[within:] are blocks of the
+	// Set inside the function's region. The blocks open[within:] belong to the
 	// region.
 	inRegion bool
 	within   int
@@ -295,8 +295,8 @@ func (b *bodyWriter) point(p point) {
 	}
 	if p.kind == pointHeader {
 		if b.open[len(b.open)-1].outer {
-			// The compiler turns an if into one compare and branch, and a br_if into
-			// five instructions.
+			// Write an if, because the compiler turns it into one compare and
+			// branch, and a br_if into five instructions.
 			b.much()
 			b.emit(OpIf, BlockVoid)
 			b.index(OpBr, 2)

@@ -4,8 +4,8 @@ import (
 	"unicode/utf8"
 )
 
-// Cursor reads a bounded part of a module. The first fault sticks: every later
-// read returns zero, and loops must check OK to end.
+// Cursor reads a bounded part of a module. After the first fault every read
+// returns zero, so loops must check OK to end.
 type Cursor struct {
 	data  []byte // the whole module; Pos and end are offsets into it
 	Pos   int    // offset of the next byte

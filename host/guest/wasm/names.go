@@ -120,8 +120,8 @@ func printable(name string) string {
 	return name
 }
 
-// CustomNames is the custom section with names. Only its subsection of function
-// names is kept.
+// CustomNames is the name of the custom section that contains names. Only its
+// subsection of function names is kept.
 const (
 	CustomNames       = "name"
 	FunctionNamesPart = 1

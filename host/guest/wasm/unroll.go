@@ -8,8 +8,8 @@ package wasm
 const (
 	unrolledBytes = 160 // maximum bytes of the copies of one loop
 	mostCopies    = 8
-	// mostUnrolled bounds the growth of a function, because compile time grows
-	// more than linearly.
+	// mostUnrolled bounds the bytes by which unrolling lengthens a function,
+	// because compile time grows more than linearly.
 	mostUnrolled = 4 << 10
 )
 

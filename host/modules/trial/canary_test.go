@@ -25,7 +25,8 @@ func TestDurationsFallIntoBuckets(t *testing.T) {
 	}
 }
 
-// TestInvalidRulesAreRejected checks that invalid rules are rejected by name.
+// TestInvalidRulesAreRejected checks that the error for an invalid rule names
+// the rule.
 func TestInvalidRulesAreRejected(t *testing.T) {
 	for _, text := range []string{
 		"faults>0", "faults>0,rejections>+20%,p99>+50%", "rejections>5%", "rejections>+0%", "p99>20ms", "faults>0, rejections>12", "faults>+5%",

@@ -129,8 +129,8 @@ func (r Rule) slow(older, newer *Counts) string {
 }
 
 // beyond reports whether n exceeds the expected number by more than chance
-// explains: by three standard deviations, which are square roots of the
-// expected number.
+// explains. That is three standard deviations, and a standard deviation is the
+// square root of the expected number.
 func beyond(n uint64, expected float64) bool {
 	return float64(n) > expected+3*math.Sqrt(expected)
 }

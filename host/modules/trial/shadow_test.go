@@ -104,8 +104,8 @@ func TestComparedShareIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestDecisionsAreCompared checks every aspect of a decision that has an
-// effect.
+// TestDecisionsAreCompared checks that a difference in any aspect of a decision
+// that has an effect is found.
 func TestDecisionsAreCompared(t *testing.T) {
 	base := func() *abi.Output {
 		return &abi.Output{
