@@ -52,8 +52,9 @@ func runCollector(ctx context.Context) {
 	}
 }
 
-// collectorPercent returns the room for a heap with live reachable bytes that
-// allocates allocated bytes between two checks, in percent of live.
+// collectorPercent returns the GC percentage for a heap. live is the number of
+// reachable bytes, and allocated the number of bytes that are allocated between
+// two checks.
 func collectorPercent(live, allocated uint64) int {
 	room := min(max(allocated, collectorRoom), collectorMost)
 	live = max(live, collectorRoom/3) // Go's minimum heap grows with the percentage

@@ -74,8 +74,8 @@ func TestTaggedEntities(t *testing.T) {
 }
 
 // An entity is listed once, with the time of the last event, however many
-// events have the tag. Entities beyond the limit are only counted, if their
-// number is known.
+// events have the tag. Entities beyond the limit are not listed. They are
+// counted if their number is known.
 func TestTaggedEntityIsListedOnce(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	events := func(yield func(client.Delivery, error) bool) {

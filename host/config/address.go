@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Addr returns the address at which clients reach a node that listens on
-// listening: Advertise if it is set. Port 0 of Advertise stands for the port that
-// the node listens on.
+// Addr returns the address at which clients reach the node: Advertise if it is
+// set, and otherwise the address in listening, on which the node listens. If
+// the port of Advertise is 0, the port in listening replaces it.
 func (c *Config) Addr(listening net.Addr) string {
 	if c.Advertise == "" {
 		return listening.String()

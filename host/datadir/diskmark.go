@@ -20,8 +20,8 @@ import (
 const diskPeriod = 100 * time.Millisecond
 
 // startBytes is more than the journal writes while it is opened, before the
-// limit can stop it: it stores the log records again that are not in the
-// store's tables.
+// limit can stop it: an opening journal replays the log records that are not in
+// the store's tables.
 const startBytes = 128 << 20
 
 // DiskMark decides when writes are rejected because the data directory's file

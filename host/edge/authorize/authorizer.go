@@ -275,8 +275,8 @@ func (a *Authorizer) AuthorizeForwarded(q *request.Request) error {
 	return err
 }
 
-// check is ask for a call or a stream, whose entries in the audit log record the
-// revision of the roles that decided.
+// check is ask for a call or a stream. It also records the revision of the
+// roles that decided, for the entries in the audit log.
 func (a *Authorizer) check(ctx context.Context, t *procedure.Procedure, c authz.Call) error {
 	revision, err := a.ask(ctx, t, c)
 	audit.SetPolicyRevision(ctx, revision)

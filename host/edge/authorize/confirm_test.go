@@ -76,8 +76,8 @@ func TestMetadataChangesUseCurrentRoles(t *testing.T) {
 	}
 }
 
-// TestMetadataChangeFailsWithoutCurrentRoles: if the metadata cannot be read, such a change
-// fails, because the caller's current rights are not known.
+// TestMetadataChangeFailsWithoutCurrentRoles: if the metadata cannot be read, a
+// change of it fails, because the caller's current rights are not known.
 func TestMetadataChangeFailsWithoutCurrentRoles(t *testing.T) {
 	a, ann := lagging(t, func(*Authorizer) error { return request.ErrNotReady })
 	ctx := by(t, ann)

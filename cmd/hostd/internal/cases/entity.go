@@ -53,8 +53,8 @@ const (
 	otherSeed  = 0x9e3779b97f4a7c15
 )
 
-// newEntity creates the two instances of an entity. lines receives the log
-// lines of the guest from the one in which the entity lives.
+// newEntity creates the two instances of an entity. lines receives the guest's
+// log lines from the instance in which the entity lives.
 func newEntity(ctx context.Context, m *guest.Module, limits abi.Limits, entityType, id string, lines func(abi.LogLevel, []byte)) (*entity, error) {
 	about, index, ok := m.Manifest().Type(entityType)
 	if !ok {

@@ -80,8 +80,9 @@ type Remark interface {
 }
 
 // Ask returns a command that asks nodes for something and prints the answer as
-// JSON or as text writes it. The verb is added to an error of ask. If --timeout
-// is set, it bounds the whole command; otherwise only each call has a limit.
+// JSON or as text writes it. An error of ask gets the command's verb as a
+// prefix. If --timeout is set, it bounds the whole command; otherwise only each
+// call has a limit.
 func Ask[V any](std Stdio, use, short string, least, most int,
 	ask func(ctx context.Context, s *Session, args []string) (V, error), text func(w io.Writer, v V)) *cobra.Command {
 	var out *Output
@@ -196,8 +197,8 @@ func Lines[V any](ctx context.Context, out *Output, endless bool, stream iter.Se
 // itself.
 func Always() bool { return true }
 
-// Talk returns a command that opens a session and calls do. The verb is added
-// to an error.
+// Talk returns a command that opens a session and calls do. An error gets the
+// command's verb as a prefix.
 func Talk(std Stdio, use, short string, least, most int, do func(ctx context.Context, s *Session, args []string) error) *cobra.Command {
 	var r *Remote
 	c := Leaf(use, short, least, most, func(ctx context.Context, c *cobra.Command, args []string) error {

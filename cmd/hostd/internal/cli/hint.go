@@ -26,8 +26,8 @@ func Hint(err error, next string) error { return &HintedError{err, next} }
 // unknownOutcome is the hint for commands and queries whose time is over.
 const unknownOutcome = "The outcome is unknown. Retry a query as it is. Retry a command with the same --command-id, and with --first-tried, to learn its outcome."
 
-// nextStep is NextStep for an error of a command. Only commands with the flag
-// --command-id can be repeated to learn their outcome.
+// nextStep is like NextStep, but knows the command that failed: only a command
+// with the flag --command-id can be repeated to learn its outcome.
 func nextStep(c *cobra.Command, err error) string {
 	next := NextStep(err)
 	if next == unknownOutcome && c.Flags().Lookup("command-id") == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// TestInternalCommandErrorHasNoRoleHint checks that a caller who sends one
-// gets no hint about roles, which would not help.
+// TestInternalCommandErrorHasNoRoleHint checks that a caller who sends an
+// internal command gets no hint about roles, which would not help.
 func TestInternalCommandErrorHasNoRoleHint(t *testing.T) {
 	refused := &client.Error{Code: connect.CodePermissionDenied, Message: "no"}
 	if next := NextStep(refused); !strings.Contains(next, "auth whoami") {

@@ -14,8 +14,8 @@ type Named struct {
 	tried time.Duration // how long ago the operation was first tried
 }
 
-// AddNamed adds the flags to a command, whose operation is called what, and
-// generates an id if none is given.
+// AddNamed adds the flags to a command and generates an id if none is given.
+// what is the name of the operation in the help texts.
 func AddNamed(c *cobra.Command, n *Named, what string) {
 	c.Flags().StringVar(&n.ID, "command-id", "", "unique `id` of the "+what+", for safe retries; generated if unset")
 	c.Flags().DurationVar(&n.tried, "first-tried", 0, "`time` since the first attempt with this --command-id; a node that may have forgotten the outcome since then rejects the call instead of repeating its effect")

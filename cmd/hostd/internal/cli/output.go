@@ -202,9 +202,9 @@ func membersOf(text []byte) (out []rawMember) {
 	return out
 }
 
-// naming lists the members that identify an item; the first that an item has
-// counts. An item that belongs to a more general one comes first: an entity has
-// a type, and a shard has nodes.
+// naming lists the members that identify an item. The first of them that an
+// item has is its name. Members of more specific items come first: an entity
+// has a type, and a shard has nodes.
 var naming = []string{"entityId", "shardId", "nodeId", "digest", "name", "subject", "id", "entityType", "clusterId", "path", "version"}
 
 // nameOf returns the name of an item.

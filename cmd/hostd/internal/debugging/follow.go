@@ -13,9 +13,9 @@ import (
 const (
 	// reopenEvery is the interval between two searches for another node.
 	reopenEvery = 200 * time.Millisecond
-	// tellAgain is how far back earlier lines are compared with the lines of
-	// the next node, because lines that were written at the same moment may be
-	// stored in any order.
+	// tellAgain is how far back the lines of the next node are compared with
+	// lines that were printed, because lines that were written at the same
+	// moment may be stored in any order.
 	tellAgain = 10 * time.Second
 	// mostCompared limits the compared lines.
 	mostCompared = 1 << 16

@@ -54,8 +54,9 @@ func (l *Live) tail(ctx context.Context, entityType string, since time.Time) tim
 	return newest
 }
 
-// show prints a log line of a guest. Of a failed call it prints only the first
-// line, because the lines that the guest wrote then are printed separately.
+// show prints a log line of a guest. For a failed call it prints only the first
+// line, because the lines that the guest wrote during the call are printed
+// separately.
 func (l *Live) show(entityType string, line *clusterv1.TailLogsResponse_Line) {
 	text := strings.TrimRight(line.GetText(), "\n")
 	if line.GetLevel() == "fault" {
