@@ -14,14 +14,14 @@ func UpcastEvent(frames []byte, maxPayload int) (eventType, payload []byte, err 
 	case !some:
 		return nil, nil, r.fault(0, "there is no event")
 	case frame.Kind != OutEvent:
-		return nil, nil, r.fault(frame.Kind, "is no event")
+		return nil, nil, r.fault(frame.Kind, "is not an event")
 	}
 	eventType, payload, ok := cutField(frame.Body)
 	if !ok {
 		return nil, nil, r.fault(frame.Kind, errShort.reason)
 	}
 	if err := ValidateName("event type", string(eventType)); err != nil {
-		return nil, nil, errors.Join(r.fault(frame.Kind, "its type is no name"), err)
+		return nil, nil, errors.Join(r.fault(frame.Kind, "its type is not a valid name"), err)
 	}
 	if len(payload) > maxPayload {
 		return nil, nil, r.fault(frame.Kind, "its payload is too large")

@@ -17,13 +17,13 @@ func TestUpcastEvent(t *testing.T) {
 		t.Errorf("%q %q, %v", name, payload, err)
 	}
 	for says, frames := range map[string][]byte{
-		"there is no event":  nil,
-		"is no event":        AppendReply(nil, []byte("1")),
-		"cut off":            AppendEvent(nil, "placed", nil)[:7],
-		"no name":            AppendEvent(nil, "a\nb", nil),
-		"too large":          AppendEvent(nil, "placed", []byte("123456789")),
-		"more than one":      AppendEvent(AppendEvent(nil, "placed", nil), "placed", nil),
-		"its type is no nam": AppendEvent(nil, "", nil),
+		"there is no event":   nil,
+		"is not an event":     AppendReply(nil, []byte("1")),
+		"cut off":             AppendEvent(nil, "placed", nil)[:7],
+		"type is not a valid": AppendEvent(nil, "a\nb", nil),
+		"too large":           AppendEvent(nil, "placed", []byte("123456789")),
+		"more than one":       AppendEvent(AppendEvent(nil, "placed", nil), "placed", nil),
+		"its type is not":     AppendEvent(nil, "", nil),
 	} {
 		if _, _, err := UpcastEvent(frames, most); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)

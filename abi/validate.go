@@ -129,7 +129,7 @@ func runeFault[T string | []byte](text T) string {
 			return "is not valid UTF-8"
 		}
 		if !printable(r) {
-			return "holds a control character"
+			return "contains a control character"
 		}
 		i += size
 	}

@@ -7,7 +7,7 @@ import "fmt"
 type TruncatedError struct{ First Sequence }
 
 func (e *TruncatedError) Error() string {
-	return fmt.Sprintf("events before sequence %d were compacted by the entity type's retention", e.First)
+	return fmt.Sprintf("events before sequence %d were truncated by the entity type's retention", e.First)
 }
 
 // CutBefore returns the sequence before which the snapshot truncates records,

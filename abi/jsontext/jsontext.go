@@ -267,7 +267,7 @@ func (s *scanner) object() bool {
 		if last != nil {
 			switch order := bytes.Compare(last, m.name); {
 			case order == 0:
-				return s.fail(at, "a member is there twice")
+				return s.fail(at, "a member is duplicated")
 			case order > 0:
 				sorted = false
 			}
@@ -323,7 +323,7 @@ func (s *scanner) sort(members []member) bool {
 	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(a.name, b.name) })
 	for i := 1; i < len(members); i++ {
 		if bytes.Equal(members[i-1].name, members[i].name) {
-			return s.fail(s.pos, "a member is there twice")
+			return s.fail(s.pos, "a member is duplicated")
 		}
 	}
 	if !s.writing {

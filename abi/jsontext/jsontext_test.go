@@ -93,7 +93,7 @@ func TestSplit(t *testing.T) {
 		t.Error(s)
 	}
 	if err := Split([]byte(`{"a":1,"a":2}`), func([]byte, int, int) {}); err == nil {
-		t.Error("a member that is there twice was taken")
+		t.Error("a duplicate member was accepted")
 	}
 }
 

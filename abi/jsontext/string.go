@@ -50,7 +50,7 @@ func (s *scanner) readEscaped(start, i int) (value []byte, ok bool) {
 		default:
 			r, size := unescape(s.text[i+1:])
 			if size == 0 {
-				return nil, s.fail(i, "not an escape of JSON")
+				return nil, s.fail(i, "not a JSON escape")
 			}
 			if utf16.IsSurrogate(r) {
 				return nil, s.fail(i, "half of a surrogate pair")

@@ -146,7 +146,7 @@ func (r *reader) retention(name string, to *Retention) {
 	case json.Unmarshal(text, &count) == nil && count >= 1 && count <= MaxRetain:
 		*to = Retention(count)
 	default:
-		r.fail(name, fmt.Sprintf("is none of %q, %q and a number from 1 to %d", retainAllText, retainSnapshotsText, MaxRetain))
+		r.fail(name, fmt.Sprintf("is not %q, %q or a number from 1 to %d", retainAllText, retainSnapshotsText, MaxRetain))
 	}
 }
 
@@ -283,7 +283,7 @@ func (r *reader) shardKey(target *ShardKey) {
 		k.err = &Error{Path: path, Reason: "has neither group nor until"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(k.members)) {
-		k.fail(name, "is no member of a shard key")
+		k.fail(name, "is not a member of a shard key")
 	}
 	r.err = k.err
 }

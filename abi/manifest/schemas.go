@@ -60,7 +60,7 @@ func (m *Manifest) CheckSchemas() error {
 			return &Error{schemaPath(path, fault.Path), fault.Reason}
 		}
 		if weight += s.Weight(); weight > MaxSchemaWeight {
-			return &Error{path, fmt.Sprintf("is too much: the schemas of the module together weigh more than %d", MaxSchemaWeight)}
+			return &Error{path, fmt.Sprintf("is too large: the schemas of the module together weigh more than %d", MaxSchemaWeight)}
 		}
 		return nil
 	}
@@ -72,7 +72,7 @@ func (m *Manifest) CheckSchemas() error {
 	}
 	return m.schemas(func(path string, t *EntityType, text json.RawMessage, checked bool) error {
 		if t.Encoding != JSON {
-			return &Error{path, fmt.Sprintf("is for types whose encoding is %q", JSON)}
+			return &Error{path, fmt.Sprintf("is only for types whose encoding is %q", JSON)}
 		}
 		compile := schema.Inspect
 		if checked && !t.Unchecked {

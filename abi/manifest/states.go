@@ -100,7 +100,7 @@ type UnreadStateError struct{ Version int }
 
 func (e *UnreadStateError) Error() string {
 	if e.Version < 0 {
-		return "the version of the state is not known, as the module that made it was removed"
+		return "the version of the state is unknown, because the module that made it was removed"
 	}
 	return fmt.Sprintf("the module reads no states of version %d", e.Version)
 }
@@ -146,7 +146,7 @@ func marshalStates(parent *writer, states []StateForm) []json.RawMessage {
 // and each version, which may occur only once.
 func (t *EntityType) validateStates(path string) error {
 	if t.ReadsStates != nil && t.Kind == Transient {
-		return &Error{path, fmt.Sprintf("is for types that are stored, and the kind of this one is %q", Transient)}
+		return &Error{path, fmt.Sprintf("is only for stored types, but the kind of this type is %q", Transient)}
 	}
 	if len(t.ReadsStates) > MaxReadsStates {
 		return &Error{path, fmt.Sprintf("%d entries, limit %d", len(t.ReadsStates), MaxReadsStates)}
@@ -157,10 +157,10 @@ func (t *EntityType) validateStates(path string) error {
 			return &Error{at, fmt.Sprintf("is not between 1 and %d", MaxStateVersion)}
 		}
 		if version == max(1, t.StateVersion) {
-			return &Error{at, "is the version of the type itself"}
+			return &Error{at, "is the type's own stateVersion"}
 		}
 		if slices.ContainsFunc(t.ReadsStates[:i], func(s StateForm) bool { return s.Version == version }) {
-			return &Error{at, "is there twice"}
+			return &Error{at, "is duplicated"}
 		}
 	}
 	return nil

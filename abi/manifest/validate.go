@@ -10,7 +10,7 @@ import (
 // Validate checks a manifest and returns an *Error for its first fault.
 func (m *Manifest) Validate() error {
 	if m.ABI != abi.Version {
-		return &Error{"abi", fmt.Sprintf("is %d, this node speaks %d", m.ABI, abi.Version)}
+		return &Error{"abi", fmt.Sprintf("is %d, but this node supports %d", m.ABI, abi.Version)}
 	}
 	if err := text("name", m.Name, MaxNameBytes); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (m *Manifest) Validate() error {
 			return err
 		}
 		if seen[t.Name] {
-			return &Error{path + ".name", "is there twice"}
+			return &Error{path + ".name", "is duplicated"}
 		}
 		seen[t.Name] = true
 	}
@@ -46,7 +46,7 @@ func (t *EntityType) validate(path string) error {
 		return &Error{path + ".name", reason(err)}
 	}
 	if !t.Kind.IsReplayed() && t.Kind != DurableState && t.Kind != Transient {
-		return &Error{path + ".kind", fmt.Sprintf("is none of %q, %q, %q and %q", EventSourced, DurableState, Transient, Workflow)}
+		return &Error{path + ".kind", fmt.Sprintf("is not one of %q, %q, %q and %q", EventSourced, DurableState, Transient, Workflow)}
 	}
 	if t.Kind == Workflow {
 		if err := t.validateWorkflow(path); err != nil {
@@ -54,7 +54,7 @@ func (t *EntityType) validate(path string) error {
 		}
 	}
 	if t.Kind == Transient && t.AlwaysOn && !t.Singleton {
-		return &Error{path + "." + t.alwaysOnName(), "is not for a transient type: nobody knows its entities"}
+		return &Error{path + "." + t.alwaysOnName(), "is not allowed for a transient type, because its entities are not stored"}
 	}
 	if t.Encoding != JSON && t.Encoding != Bytes {
 		return &Error{path + ".encoding", fmt.Sprintf("is neither %q nor %q", JSON, Bytes)}
@@ -75,7 +75,7 @@ func (t *EntityType) validate(path string) error {
 	}
 	for i, e := range t.Events {
 		if e.UpcastTo != "" && !slices.ContainsFunc(t.Events, func(to EventType) bool { return to.Type == e.UpcastTo && to.UpcastTo == "" }) {
-			return &Error{fmt.Sprintf("%s.events[%d].upcastTo", path, i), "is no event that the type lists and reads as it is"}
+			return &Error{fmt.Sprintf("%s.events[%d].upcastTo", path, i), "is not a listed event of the type in its current form"}
 		}
 	}
 	if t.SnapshotEvery < 0 || t.SnapshotEvery > MaxSnapshotEvery {
@@ -113,7 +113,7 @@ func (t *EntityType) validateWorkflow(path string) error {
 		{t.alwaysOnName(), t.AlwaysOn}, {"singleton", t.Singleton}, {"stateVersion", t.StateVersion != 0}, {"readsStates", t.ReadsStates != nil},
 	} {
 		if m.set {
-			return &Error{path + "." + m.name, "is not for a workflow type"}
+			return &Error{path + "." + m.name, "is not allowed for a workflow type"}
 		}
 	}
 	return nil
@@ -131,7 +131,7 @@ func typePatterns(path string, list []string) error {
 			return &Error{at, reason(err)}
 		}
 		if slices.Contains(list[:i], p) {
-			return &Error{at, "is there twice"}
+			return &Error{at, "is duplicated"}
 		}
 	}
 	return nil
@@ -165,7 +165,7 @@ func distinct(path, member string, count int, name func(int) string) error {
 			return &Error{at, reason(err)}
 		}
 		if seen[name(i)] {
-			return &Error{at, "is there twice"}
+			return &Error{at, "is duplicated"}
 		}
 		seen[name(i)] = true
 	}

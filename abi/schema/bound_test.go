@@ -162,7 +162,7 @@ func TestUnknownMembersCostAtMostTheirText(t *testing.T) {
 // TestViolationsAreReportedWhenStepsRunOut checks that the violations found so far are
 // reported when the steps are used up.
 func TestViolationsAreReportedWhenStepsRunOut(t *testing.T) {
-	for depth, want := range map[int]string{3: "[10000]: is a string, not an integer", 5: "does not fit", 9: faultTexts[tooLong]} {
+	for depth, want := range map[int]string{3: "[10000]: is a string, not an integer", 5: "does not match the schema", 9: faultTexts[tooLong]} {
 		s := mustCompile(t, doubling(`{"items":{"type":"integer"}}`, depth))
 		if got := told(s.Check([]byte("[" + strings.Repeat("1,", 10_000) + `"a"]`))); got != want {
 			t.Errorf("depth %d: %s", depth, got)

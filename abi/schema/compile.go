@@ -77,7 +77,7 @@ func (c *compiler) below(p place, v any) (*node, error) {
 func (c *compiler) fill(p place, m map[string]any, n *node) error {
 	for _, name := range foreign {
 		if _, there := m[name]; there {
-			return p.member(name).fault("is a keyword that schemas of modules do not have")
+			return p.member(name).fault("is a keyword that module schemas do not support")
 		}
 	}
 	for _, name := range unchecked {
@@ -127,7 +127,7 @@ func (c *compiler) kinds(p place, m map[string]any, n *node) error {
 		name, _ := one.(string)
 		k, known := kindNames[name]
 		if !known {
-			return p.member("type").fault("is none of array, boolean, integer, null, number, object, string and a list of them")
+			return p.member("type").fault("is not array, boolean, integer, null, number, object, string or a list of these")
 		}
 		n.kinds |= k
 	}
@@ -246,9 +246,9 @@ func (c *compiler) pattern(p place, v any) (*pattern, error) {
 	compiled, tooLong, err := compilePattern(text)
 	switch {
 	case tooLong:
-		return nil, p.fault("is compiled to more than %d instructions: its repetitions are too long", MaxPatternCode)
+		return nil, p.fault("compiles to more than %d instructions: its repetitions are too long", MaxPatternCode)
 	case err != nil:
-		return nil, p.fault("is no regular expression of RE2's syntax")
+		return nil, p.fault("is not a regular expression in RE2 syntax")
 	}
 	c.weight += len(compiled.code.Inst) / 8
 	return compiled, nil
@@ -271,7 +271,7 @@ func counts(p place, m map[string]any, least string, to *int, most string, until
 		}
 		things, whole := n.integer()
 		if !is || !whole || n.negative && things > 0 || things > 1<<31-1 {
-			return false, p.member(k.name).fault("is not a number of things")
+			return false, p.member(k.name).fault("is not a count: an integer from 0 to 2147483647")
 		}
 		*k.to, some = int(things), true
 	}
@@ -331,7 +331,7 @@ func (c *compiler) compileApplicators(p place, m map[string]any, n *node) (err e
 		return p.member("$ref").fault("is not a string")
 	}
 	if p.shared && !strings.HasPrefix(ref, "#/"+defsName+"/") {
-		return p.member("$ref").fault("leads out of the module's %s, which many schemas share", defsName)
+		return p.member("$ref").fault("points outside the module's %s, which several schemas share", defsName)
 	}
 	target, at, err := c.doc.resolve(ref)
 	if err != nil {
@@ -405,7 +405,7 @@ func (c *compiler) acyclic() error {
 		case n == nil || state[n] == done:
 			return nil
 		case state[n] == under:
-			return n.at.fault("leads back to itself without a member or an item between")
+			return n.at.fault("refers to itself without a member or an item in between")
 		}
 		state[n] = under
 		for _, next := range n.sameValue() {

@@ -35,7 +35,7 @@ func document(text []byte, defs map[string]json.RawMessage) (*doc, error) {
 	mine, _ := own[defsName].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(defs)) {
 		if _, both := mine[name]; both {
-			return nil, place{}.member(defsName).member(name).fault("is a name that the module's %s have", defsName)
+			return nil, place{}.member(defsName).member(name).fault("is already a name in the module's %s", defsName)
 		}
 		if d.defs[name], err = read(defs[name]); err != nil {
 			return nil, sharedDefs.member(name).fault("is not JSON text")
@@ -64,7 +64,7 @@ func (d *doc) resolve(ref string) (any, place, error) {
 	}
 	rest, local := strings.CutPrefix(ref, "#/")
 	if !local {
-		return nil, place{}, fmt.Errorf("%s leads out of the module: a reference begins with #/", quoteName(ref))
+		return nil, place{}, fmt.Errorf("%s points outside the module: a reference must begin with #/", quoteName(ref))
 	}
 	var at any = d.root
 	var where place
@@ -79,7 +79,7 @@ func (d *doc) resolve(ref string) (any, place, error) {
 			next, ok = map[string]any{}, true
 		}
 		if !ok {
-			return nil, place{}, fmt.Errorf("%s leads nowhere", quoteName(ref))
+			return nil, place{}, fmt.Errorf("%s points to nothing", quoteName(ref))
 		}
 		at, where = next, where.member(token)
 	}

@@ -117,7 +117,7 @@ func namesOf(p place, m map[string]any, name string) ([]string, error) {
 	for _, one := range list {
 		text, is := one.(string)
 		if !is || slices.Contains(out, text) {
-			return nil, p.fault("is not a list of names that are there once")
+			return nil, p.fault("is not a list of distinct names")
 		}
 		if out = append(out, text); len(out) > MaxMembers {
 			return nil, p.fault("has %d names, limit %d", len(list), MaxMembers)

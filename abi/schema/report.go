@@ -35,7 +35,7 @@ func (s *Schema) explain(w walker) ([]Violation, walker) {
 		out = append(out[:min(len(out), MaxViolations-1)], Violation{Text: faultTexts[w.fault]})
 	}
 	if len(out) == 0 {
-		out = []Violation{{Text: "does not fit"}}
+		out = []Violation{{Text: "does not match the schema"}}
 	}
 	return out, w
 }
@@ -108,7 +108,7 @@ func (w *walker) reportPattern(p *pattern) {
 
 func (w *walker) reportDependent(name, with string) {
 	if w.isReporting() {
-		w.reportMember([]byte(name), "is missing, and "+quoteName(with)+" is there")
+		w.reportMember([]byte(name), "is missing, but required with "+quoteName(with))
 	}
 }
 
@@ -135,9 +135,9 @@ func (w *walker) reportUnknown(r *objectRule, name []byte) {
 	if nearest, found := w.nearest(name, r.listedMembers()); found {
 		text += ", did you mean " + quoteName(nearest) + "?"
 	} else if names := joinNames(r.listedMembers()); names != "" {
-		text += ", there are " + names
+		text += ", known members are " + names
 	} else {
-		text += ", there are none"
+		text += ", there are no known members"
 	}
 	w.reportMember(name, text)
 }
@@ -207,9 +207,9 @@ func (w *walker) reportChoice(c *choice, given []byte) {
 	if !w.isReporting() {
 		return
 	}
-	text := "is none of " + joinNames(slices.Values(c.names))
+	text := "is not one of " + joinNames(slices.Values(c.names))
 	if len(c.numbers)+len(c.names) == 0 || len(c.numbers) > 0 {
-		text = "is none of the values that it may be"
+		text = "is not one of the allowed values"
 	}
 	if nearest, found := w.nearest(given, slices.Values(c.names)); found {
 		text += ", did you mean " + quoteName(nearest) + "?"
@@ -251,7 +251,7 @@ func (w *walker) reportNone(list []*node, start int) {
 		}
 	}
 	if best == nil || same {
-		w.reportCount("fits none of %d alternatives", len(list))
+		w.reportCount("matches none of %d alternatives", len(list))
 		return
 	}
 	for _, v := range best {

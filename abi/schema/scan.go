@@ -22,7 +22,7 @@ const (
 var faultTexts = [...]string{
 	notJSON: "is not JSON text",
 	tooDeep: "is nested too deep",
-	tooLong: "takes more steps to check than a text of its size may",
+	tooLong: "needs more validation steps than are allowed for its size",
 }
 
 // walker checks a text against a compiled schema.

@@ -40,28 +40,28 @@ func TestViolationsNameTheirField(t *testing.T) {
 		{`{"amount":"9223372036854775807","sku":"\u0061b"}`, ``},
 		{`{"s\u006bu":"ab"}`, ``},
 		{`{"sku":"ab","amout":3}`, `amout: unknown member "amout", did you mean "amount"?`},
-		{`{"sku":"ab","colour":3}`, `colour: unknown member "colour", there are "amount", "items", "owner", "price", "sku", "state"`},
+		{`{"sku":"ab","colour":3}`, `colour: unknown member "colour", known members are "amount", "items", "owner", "price", "sku", "state"`},
 		{`{}`, `sku: is missing`},
-		{`{"sku":"ab","sku":"ab"}`, `sku: is there twice`},
+		{`{"sku":"ab","sku":"ab"}`, `sku: is duplicated`},
 		{`[]`, `is a list, not an object`},
 		{`{"sku":"a"}`, `sku: has fewer than 2 characters`},
 		{`{"sku":"éééé"}`, `sku: does not match "^[a-z]+$"`},
 		{`{"sku":"abcde"}`, `sku: has more than 4 characters`},
 		{`{"sku":"ab","amount":3.5}`, `amount: is a number, not a string or an integer`},
 		{`{"sku":"ab","amount":3.0}`, ``},
-		{`{"sku":"ab","amount":"3.0"}`, `amount: is not a number of 64 bits in digits`},
+		{`{"sku":"ab","amount":"3.0"}`, `amount: is not a 64-bit integer in digits`},
 		{`{"sku":"ab","amount":9223372036854775808}`, `amount: is beyond 64 bits`},
 		{`{"sku":"ab","amount":-9223372036854775808}`, ``},
 		{`{"sku":"ab","price":-1}`, `price: is less than 0`},
 		{`{"sku":"ab","price":100}`, `price: is not less than 100`},
 		{`{"sku":"ab","price":0.005}`, `price: is not a multiple of 0.01`},
-		{`{"sku":"ab","state":"opn"}`, `state: is none of "open", "closed", did you mean "open"?`},
-		{`{"sku":"ab","state":true}`, `state: is none of "open", "closed"`},
-		{`{"sku":"ab","items":[{"id":1},{"id":0,"x":[{}]}]}`, `items[1].id: is less than 1; items[1].x: unknown member "x", there are "id"`},
+		{`{"sku":"ab","state":"opn"}`, `state: is not one of "open", "closed", did you mean "open"?`},
+		{`{"sku":"ab","state":true}`, `state: is not one of "open", "closed"`},
+		{`{"sku":"ab","items":[{"id":1},{"id":0,"x":[{}]}]}`, `items[1].id: is less than 1; items[1].x: unknown member "x", known members are "id"`},
 		{`{"sku":"ab","items":[{"id":1},{"id":1},{}]}`, `items[2].id: is missing; items: has more than 2 items`},
 		{`{"sku":"ab","owner":{"name":"x","of":{"nam":"y"}}}`, `owner.of.nam: unknown member "nam", did you mean "name"?`},
-		{`{"sku":"ab","owner":7}`, `owner: fits none of 2 alternatives`},
-		{`{"sku":"ab","we ird":1}`, `["we ird"]: unknown member "we ird", there are "amount", "items", "owner", "price", "sku", "state"`},
+		{`{"sku":"ab","owner":7}`, `owner: matches none of 2 alternatives`},
+		{`{"sku":"ab","we ird":1}`, `["we ird"]: unknown member "we ird", known members are "amount", "items", "owner", "price", "sku", "state"`},
 		{``, `is not JSON text`}, {`{"sku":"ab"`, `is not JSON text`}, {`{"sku":"ab"}x`, `is not JSON text`}, {`{"sku":"ab",}`, `is not JSON text`},
 		{"{\"sku\":\"\xff\xff\"}", `is not JSON text`},
 	} {
@@ -111,25 +111,25 @@ func TestInvalidSchemaIsRejectedWithPath(t *testing.T) {
 	}
 	for _, c := range []struct{ schema, want string }{
 		{``, `is not JSON text`}, {`7`, `is neither an object nor true or false`},
-		{`{"type":"int"}`, `type: is none of`}, {`{"properties":{"a":{"minimum":"1"}}}`, `properties.a.minimum: is not a number`},
+		{`{"type":"int"}`, `type: is not array`}, {`{"properties":{"a":{"minimum":"1"}}}`, `properties.a.minimum: is not a number`},
 		{`{"properties":{"a b":{"items":[]}}}`, `properties["a b"].items: is neither`},
-		{`{"required":"a"}`, `required: is not a list of names`}, {`{"required":["a","a"]}`, `required: is not a list of names`},
-		{`{"$ref":"https://example.com/x"}`, `$ref: "https://example.com/x" leads out of the module`},
-		{`{"$ref":"#/$defs/none"}`, `$ref: "#/$defs/none" leads nowhere`},
-		{`{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"allOf":[{"$ref":"#/$defs/a"}]}}}`, `leads back to itself`},
-		{`{"$ref":"#"}`, `leads back to itself`},
-		{`{"$defs":{"shared":true}}`, `$defs.shared: is a name that the module's $defs have`},
+		{`{"required":"a"}`, `required: is not a list of names`}, {`{"required":["a","a"]}`, `required: is not a list of distinct names`},
+		{`{"$ref":"https://example.com/x"}`, `$ref: "https://example.com/x" points outside the module`},
+		{`{"$ref":"#/$defs/none"}`, `$ref: "#/$defs/none" points to nothing`},
+		{`{"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"allOf":[{"$ref":"#/$defs/a"}]}}}`, `refers to itself`},
+		{`{"$ref":"#"}`, `refers to itself`},
+		{`{"$defs":{"shared":true}}`, `$defs.shared: is already a name in the module's $defs`},
 		{`{"items":{"uniqueItems":true}}`, `items.uniqueItems: is a keyword that nodes do not check`},
 		{`{"unevaluatedProperties":false}`, `unevaluatedProperties: is a keyword that nodes do not check`},
-		{`{"$id":"x"}`, `$id: is a keyword that schemas of modules do not have`}, {`{"$schema":"http://json-schema.org/draft-07/schema#"}`, `$schema: is not`},
+		{`{"$id":"x"}`, `$id: is a keyword that module schemas do not support`}, {`{"$schema":"http://json-schema.org/draft-07/schema#"}`, `$schema: is not`},
 		{`{"enum":[[1]]}`, `enum[0]: is a list or an object`}, {`{"enum":[` + many("%d", MaxEnum+1) + `]}`, `enum: has 1025 values`},
-		{`{"pattern":"("}`, `pattern: is no regular expression`}, {`{"pattern":"` + strings.Repeat("a", MaxPatternBytes+1) + `"}`, `pattern: has 257 bytes`},
-		{`{"pattern":"(a{500}){2}(b{500}){2}(c{500}){2}"}`, `pattern: is compiled to more`},
+		{`{"pattern":"("}`, `pattern: is not a regular expression`}, {`{"pattern":"` + strings.Repeat("a", MaxPatternBytes+1) + `"}`, `pattern: has 257 bytes`},
+		{`{"pattern":"(a{500}){2}(b{500}){2}(c{500}){2}"}`, `pattern: compiles to more`},
 		{`{"anyOf":[` + many(`{"pattern":"a%d"}`, MaxPatterns+1) + `]}`, `is more than 64 patterns`},
 		{`{"properties":{` + many(`"a%d":true`, MaxMembers+1) + `}}`, `names 257 members`},
 		{`{"anyOf":[` + many(`{"title":"%d"}`, MaxSchemas) + `]}`, `is more than 1024 schemas`},
 		{strings.Repeat(`{"not":`, MaxDepth+1) + `true` + strings.Repeat(`}`, MaxDepth+1), `is deeper than 32 schemas`},
-		{`{"maxLength":-1}`, `maxLength: is not a number of things`}, {`{"multipleOf":0}`, `multipleOf: is not above 0`},
+		{`{"maxLength":-1}`, `maxLength: is not a count: an integer from 0 to 2147483647`}, {`{"multipleOf":0}`, `multipleOf: is not above 0`},
 	} {
 		_, err := Compile([]byte(c.schema), map[string]json.RawMessage{"shared": json.RawMessage(`{"type":"string"}`)})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -141,7 +141,7 @@ func TestInvalidSchemaIsRejectedWithPath(t *testing.T) {
 func TestDefinitionsOfTheModule(t *testing.T) {
 	defs := map[string]json.RawMessage{"money": json.RawMessage(`{"type":"object","properties":{"of":{"$ref":"#/$defs/code"}}}`), "code": json.RawMessage(`{"enum":["EUR"]}`), "bad": json.RawMessage(`{"$ref":"#"}`)}
 	s, err := Compile([]byte(`{"items":{"$ref":"#/$defs/money"}}`), defs)
-	if err != nil || s.Check([]byte(`[{"of":"EUR"}]`)) != nil || told(s.Check([]byte(`[{"of":"EUE"}]`))) != `[0].of: is none of "EUR", did you mean "EUR"?` {
+	if err != nil || s.Check([]byte(`[{"of":"EUR"}]`)) != nil || told(s.Check([]byte(`[{"of":"EUE"}]`))) != `[0].of: is not one of "EUR", did you mean "EUR"?` {
 		t.Errorf("%v, %v", err, s.Check([]byte(`[{"of":"EUE"}]`)))
 	}
 	if s, err := Inspect([]byte(`{"uniqueItems":true,"enum":[[1]],"unevaluatedProperties":{"type":"string"}}`), nil); err != nil || s.Weight() == 0 {
@@ -150,10 +150,10 @@ func TestDefinitionsOfTheModule(t *testing.T) {
 	if _, err := InspectShared("money", defs); err != nil {
 		t.Error(err)
 	}
-	if _, err := InspectShared("bad", defs); err == nil || err.Error() != "$defs.bad.$ref: leads out of the module's $defs, which many schemas share" {
+	if _, err := InspectShared("bad", defs); err == nil || err.Error() != "$defs.bad.$ref: points outside the module's $defs, which several schemas share" {
 		t.Error(err)
 	}
-	if _, err := Compile([]byte(`{"$ref":"#/$defs/bad"}`), defs); err == nil || !strings.Contains(err.Error(), "$defs.bad.$ref: leads out") {
+	if _, err := Compile([]byte(`{"$ref":"#/$defs/bad"}`), defs); err == nil || !strings.Contains(err.Error(), "$defs.bad.$ref: points outside") {
 		t.Errorf("%v", err)
 	}
 }
@@ -267,7 +267,7 @@ func FuzzCheck(f *testing.F) {
 			t.Fatalf("%q: %v, %v", text, err, got)
 		}
 		for _, v := range strict.Check(text) {
-			if v.Text == "does not fit" {
+			if v.Text == "does not match the schema" {
 				t.Fatalf("%q: a fault that nobody tells", text)
 			}
 		}

@@ -170,7 +170,7 @@ func (w *walker) textRules(n *node, text []byte) bool {
 		}
 	}
 	if n.format != noFormat && !n.format.fits(text) {
-		w.report("is not a number of 64 bits in digits")
+		w.report("is not a 64-bit integer in digits")
 		return false
 	}
 	r := n.text
@@ -232,9 +232,9 @@ func (w *walker) array(n *node) bool {
 	case r.most >= 0 && count > r.most:
 		w.reportCount("has more than %d items", r.most)
 	case r.contains != nil && hits < r.leastHits:
-		w.reportCount("has fewer than %d items of those that it needs", r.leastHits)
+		w.reportCount("has fewer than %d items that match contains", r.leastHits)
 	case r.contains != nil && r.mostHits >= 0 && hits > r.mostHits:
-		w.reportCount("has more than %d items of those that it needs", r.mostHits)
+		w.reportCount("has more than %d items that match contains", r.mostHits)
 	default:
 		return fits
 	}
@@ -295,7 +295,7 @@ func (w *walker) checkApplicators(n *node, start int) bool {
 	if n.not != nil {
 		w.pos = start
 		if w.silently(n.not) {
-			w.report("is what it must not be")
+			w.report("matches a schema that it must not match")
 			fits = false
 		}
 	}
@@ -344,7 +344,7 @@ func (w *walker) oneOf(list []*node, start int) bool {
 	case 0:
 		w.reportNone(list, start)
 	default:
-		w.reportCount("fits %d alternatives, and may fit one", hits)
+		w.reportCount("fits %d alternatives, but must match exactly one", hits)
 	}
 	return false
 }

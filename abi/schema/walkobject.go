@@ -64,7 +64,7 @@ func (w *walker) member(r *objectRule, seen *memberSet, next *int) bool {
 	var rule *node
 	if i >= 0 {
 		if *next = i + 1; seen.has(i) {
-			w.reportMember(name, "is there twice")
+			w.reportMember(name, "is duplicated")
 			fits = false
 		}
 		seen.set(i)
@@ -116,7 +116,7 @@ func (w *walker) checkName(n *node, name []byte, at int) bool {
 	w.pos = at
 	fits := w.silently(n)
 	if w.pos = value; !fits {
-		w.reportMember(name, "is no name that a member may have here")
+		w.reportMember(name, "is not an allowed member name")
 	}
 	return fits
 }

@@ -253,7 +253,7 @@ static void *hostd_try_alloc(uint32_t size) {
 // is left, it is a fault.
 HOSTD_UNUSED static void *hostd_alloc(uint32_t size) {
   void *block = hostd_try_alloc(size);
-  if (!block) hostd_panic("hostd: there is no memory left");
+  if (!block) hostd_panic("hostd: out of memory");
   return block;
 }
 
@@ -721,7 +721,7 @@ HOSTD_UNUSED static void hostd_reject(hostd_call *c, const char *code, const cha
 
 // hostd_reply replies with a struct of the reply fields.
 HOSTD_UNUSED static void hostd_reply(hostd_call *c, const void *value) {
-  if (!c->reply) hostd_panic("hostd: a reply of what has no reply fields");
+  if (!c->reply) hostd_panic("hostd: a reply to a command or query without reply fields");
   uint32_t start = hostd_open(2);
   hostd_json_struct(c->reply, value);
   hostd_close(start);
@@ -795,7 +795,7 @@ static bool hostd_evolve(const hostd_type *t, const hostd_event *e, void *state,
 // it to the state.
 HOSTD_UNUSED static void hostd_emit(hostd_call *c, const char *type, const void *event) {
   const hostd_event *e = hostd_find_event(c->type, hostd_c(type));
-  if (!e || e->upcast_to) hostd_panic("hostd: an event that is not declared is emitted");
+  if (!e || e->upcast_to) hostd_panic("hostd: the emitted event is not declared");
   uint32_t start = hostd_open(1);
   hostd_put_name(hostd_c(type));
   uint32_t payload = hostd_written;
@@ -805,7 +805,7 @@ HOSTD_UNUSED static void hostd_emit(hostd_call *c, const char *type, const void 
   hostd_text bytes = {hostd_out + payload, hostd_written - payload};
   char *copy = hostd_temporary(bytes.length);
   memcpy(copy, bytes.at, bytes.length);
-  if (!hostd_evolve(c->type, e, c->state, (hostd_text){copy, bytes.length})) hostd_panic("hostd: what was emitted cannot be read back");
+  if (!hostd_evolve(c->type, e, c->state, (hostd_text){copy, bytes.length})) hostd_panic("hostd: the emitted event cannot be decoded");
 }
 
 // hostd_tag adds a tag to the event that was emitted last. Events with a tag
@@ -1005,10 +1005,10 @@ static void hostd_put_states(const hostd_type *t) {
     hostd_put_digits(t->state_version, false);
   }
   if (!t->older_states) return;
-  if (!t->durable) hostd_panic("hostd: older states of a type that does not keep its latest state");
+  if (!t->durable) hostd_panic("hostd: only a durable-state type has older states");
   hostd_list("readsStates");
   for (const hostd_older_state *o = t->older_states; o->version; o++) {
-    if (o->version >= t->state_version || !o->fields || !o->migrate) hostd_panic("hostd: an older state has a version below state_version, fields and migrate");
+    if (o->version >= t->state_version || !o->fields || !o->migrate) hostd_panic("hostd: an older state needs a version below state_version, fields and migrate");
     hostd_element();
     hostd_json_member(HOSTD_TEXT_OF("version"));
     hostd_put_digits(o->version, false);
@@ -1022,11 +1022,11 @@ static void hostd_put_states(const hostd_type *t) {
 static const hostd_event *hostd_last_form(const hostd_type *t, const hostd_event *e) {
   uint32_t left = 1000; // maximum number of forms of an event
   while (e && e->upcast_to && left--) {
-    if (!e->upcast || e->evolve) hostd_panic("hostd: an older form of an event has upcast, and no evolve: it evolves as what upcast makes of it");
+    if (!e->upcast || e->evolve) hostd_panic("hostd: an older version of an event needs upcast and must not have evolve");
     e = hostd_find_event(t, hostd_c(e->upcast_to));
   }
-  if (!e || e->upcast_to) hostd_panic("hostd: an event is upcast to none that evolves the state");
-  if (!e->evolve || e->upcast) hostd_panic("hostd: an event of today's form has evolve, and no upcast");
+  if (!e || e->upcast_to) hostd_panic("hostd: an event must be upcast to a declared event in its current form");
+  if (!e->evolve || e->upcast) hostd_panic("hostd: an event in its current form needs evolve and must not have upcast");
   return e;
 }
 
@@ -1249,11 +1249,11 @@ static void hostd_put_today(const hostd_type *t, hostd_text type, hostd_text pay
   bool unreadable;
   if (e) {
     e = hostd_upcast_event(t, e, &payload);
-    if (!e) hostd_panic("hostd: an event of an older form cannot be read");
+    if (!e) hostd_panic("hostd: an event of an older version cannot be decoded");
     type = hostd_c(e->type);
   } else if (o && o->version) {
     state = hostd_make_state(t, payload, true, o->version, &unreadable);
-    if (!state) hostd_panic(unreadable ? "hostd: a state of an older form cannot be read" : "hostd: there is no memory left");
+    if (!state) hostd_panic(unreadable ? "hostd: a state of an older version cannot be decoded" : "hostd: out of memory");
     type = hostd_state_form(t->state_version);
   }
   uint32_t start = hostd_open(1);
@@ -1337,7 +1337,7 @@ static const void *hostd_given(hostd_call *c, hostd_text payload, const hostd_fi
   void *value = hostd_temporary(hostd_struct_size(fields ? fields : hostd_no_fields) + 1);
   if (!fields) return value;
   if ((payload.length && !hostd_parse(payload, &c->payload)) || !hostd_get_struct(c->payload, fields, value)) {
-    hostd_reject(c, "invalid_payload", "the payload is not of the form of the command");
+    hostd_reject(c, "invalid_payload", "the payload does not match the command's fields");
     return NULL;
   }
   return value;

@@ -91,7 +91,7 @@ func (r *RawJSON) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-var errNotBytes = errors.New("with the bytes encoding a type is []byte, string, or has AppendBinary or MarshalBinary, and UnmarshalBinary")
+var errNotBytes = errors.New("with the bytes encoding, a type must be []byte or string, or have AppendBinary or MarshalBinary, and UnmarshalBinary")
 
 func bytesCodecFor(typ reflect.Type) (codec, error) {
 	pointer := reflect.PointerTo(typ)

@@ -57,7 +57,7 @@ func NewGuest(name, version string, types ...Registration) *Guest {
 		d := t.definition()
 		for _, other := range g.types {
 			if other.name == d.name {
-				panic("hostd: entity type " + d.name + " is there twice")
+				panic("hostd: entity type " + d.name + " is registered twice")
 			}
 		}
 		d.link()

@@ -346,15 +346,15 @@ func TestInvalidRegistrationPanicsWithReason(t *testing.T) {
 		"chan int: with the bytes encoding":   func() { hostd.Entity[chan int]("c", hostd.Bytes) },
 		"command add is declared twice":       func() { o := entity(); hostd.Command(o, "add", handler); hostd.Command(o, "add", handler) },
 		"command: is empty":                   func() { hostd.Command(entity(), "", handler) },
-		"hostd_test.paid is two events": func() {
+		"hostd_test.paid is declared as two events": func() {
 			o := entity()
 			hostd.Event(o, "a", func(*order, paid) {})
 			hostd.Event(o, "b", func(*order, paid) {})
 		},
-		"a durable-state type has no events": func() { hostd.Event(notes(), "a", func(*note, string) {}) },
-		"a module needs an entity type":      func() { hostd.NewGuest("m", "") },
-		"entity type order is there twice":   func() { hostd.NewGuest("m", "", entity(), entity()) },
-		"module: is empty":                   func() { hostd.NewGuest("", "", entity()) },
+		"a durable-state type has no events":    func() { hostd.Event(notes(), "a", func(*note, string) {}) },
+		"a module needs an entity type":         func() { hostd.NewGuest("m", "") },
+		"entity type order is registered twice": func() { hostd.NewGuest("m", "", entity(), entity()) },
+		"module: is empty":                      func() { hostd.NewGuest("", "", entity()) },
 		"int is not an event of this type": func() {
 			o := entity()
 			hostd.Command(o, "bad", func(c *hostd.Context, _ *order, _ hostd.None) (hostd.None, error) {

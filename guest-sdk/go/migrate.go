@@ -51,7 +51,7 @@ func MigrateState[S, Old, New any](t *Type[S], version int, up func(Old) New) {
 		panic("hostd: " + d.name + ": a transient type stores no state to migrate")
 	}
 	if version < 1 || version > maxEventVersion {
-		panic("hostd: " + d.name + ": a version of a state is 1 to " + strconv.Itoa(maxEventVersion))
+		panic("hostd: " + d.name + ": a version of a state must be between 1 and " + strconv.Itoa(maxEventVersion))
 	}
 	what := "state of version " + strconv.Itoa(version)
 	for i := range d.stateForms.older {
@@ -78,15 +78,15 @@ func (d *definition) linkStates() {
 		what := "hostd: " + d.name + ": state of version " + strconv.Itoa(m.version)
 		if i+1 < len(d.stateForms.older) {
 			if after := &d.stateForms.older[i+1]; after.version != m.version+1 || after.takes != m.gives {
-				panic(what + " is not migrated to what the version after it is migrated from")
+				panic(what + " must be migrated to the type of the next version")
 			}
 			continue
 		}
 		if m.gives != d.stateForms.word {
-			panic(what + " is not migrated to what the state is")
+			panic(what + " must be migrated to the state's current type")
 		}
 		if d.stateForms.version != 0 && d.stateForms.version != m.version+1 {
-			panic(what + " is the last that is migrated, and StateVersion is " + strconv.Itoa(d.stateForms.version))
+			panic(what + " is the last version with a migration, but StateVersion is " + strconv.Itoa(d.stateForms.version))
 		}
 		d.stateForms.version = m.version + 1
 	}

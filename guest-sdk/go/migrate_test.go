@@ -104,13 +104,13 @@ func TestUnreadableStatesAreRejected(t *testing.T) {
 func TestMigrationsMustReachCurrentVersion(t *testing.T) {
 	type T = hostd.Type[draft3]
 	for says, declare := range map[string]func(d *T){
-		"a version of a state is 1 to 1000": func(d *T) { hostd.MigrateState(d, 0, upDraft2) },
+		"a version of a state must be between 1 and 1000": func(d *T) { hostd.MigrateState(d, 0, upDraft2) },
 		"version 2 is migrated twice": func(d *T) {
 			hostd.MigrateState(d, 2, upDraft2)
 			hostd.MigrateState(d, 2, upDraft2)
 		},
-		"version 1 is not migrated to what the state is": func(d *T) { hostd.MigrateState(d, 1, upDraft1) },
-		"version 1 is not migrated to what the version after it": func(d *T) {
+		"version 1 must be migrated to the state's current type": func(d *T) { hostd.MigrateState(d, 1, upDraft1) },
+		"version 1 must be migrated to the type of the next version": func(d *T) {
 			hostd.MigrateState(d, 1, upDraft1)
 			hostd.MigrateState(d, 3, upDraft2)
 		},

@@ -82,7 +82,7 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 	d.mustName("event type", name, func(name []byte) bool { return d.event(name) != nil })
 	word := typeWord(*new(E))
 	if d.eventOf(word) != nil {
-		panic("hostd: " + d.name + ": " + reflect.TypeFor[E]().String() + " is two events")
+		panic("hostd: " + d.name + ": " + reflect.TypeFor[E]().String() + " is declared as two events")
 	}
 	c := d.mustCodec(reflect.TypeFor[E](), "event "+name)
 	var value, zero E // reused, because evolve gets a copy whose pointers lead to new memory

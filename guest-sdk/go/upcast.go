@@ -47,7 +47,7 @@ func Upcast[S, Old, New any](t *Type[S], name string, version int, up func(Old) 
 		panic("hostd: " + d.name + ": a durable-state type has no events")
 	}
 	if version < 1 || version > maxEventVersion {
-		panic("hostd: " + d.name + ": event " + name + ": a version is 1 to " + strconv.Itoa(maxEventVersion))
+		panic("hostd: " + d.name + ": event " + name + ": a version must be between 1 and " + strconv.Itoa(maxEventVersion))
 	}
 	what := "event " + name + " of version " + strconv.Itoa(version)
 	for i := range d.upcasts.list {
@@ -98,13 +98,13 @@ func (d *definition) link() {
 		next := u.gives
 		if i+1 < len(d.upcasts.list) && d.upcasts.list[i+1].name == u.name {
 			if after := &d.upcasts.list[i+1]; after.version != u.version+1 || after.takes != next {
-				panic(what + " is not upcast to what the version after it is upcast from")
+				panic(what + " must be upcast to the type of the next version")
 			}
 			continue
 		}
 		at := slices.IndexFunc(d.events, func(e event) bool { return e.declared == u.name })
 		if at < 0 || d.events[at].typ != next {
-			panic(what + " is not upcast to what the event is")
+			panic(what + " must be upcast to the event's current type")
 		}
 		d.events[at].name = versionedName(u.name, u.version+1)
 	}

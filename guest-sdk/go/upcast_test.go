@@ -93,26 +93,26 @@ func TestUpcastsMustReachCurrentVersion(t *testing.T) {
 	type T = hostd.Type[basket]
 	placed := func(b *T) { hostd.Event(b, "placed", func(*basket, placed3) {}) }
 	for says, declare := range map[string]func(b *T){
-		"a version is 1 to 1000": func(b *T) { hostd.Upcast(b, "placed", 0, func(placed2) placed3 { return placed3{} }) },
+		"a version must be between 1 and 1000": func(b *T) { hostd.Upcast(b, "placed", 0, func(placed2) placed3 { return placed3{} }) },
 		"version 2 is upcast twice": func(b *T) {
 			hostd.Upcast(b, "placed", 2, func(placed2) placed3 { return placed3{} })
 			hostd.Upcast(b, "placed", 2, func(placed2) placed3 { return placed3{} })
 		},
-		"version 1 is not upcast to what the version after it is upcast from": func(b *T) {
+		"version 1 must be upcast to the type of the next version": func(b *T) {
 			placed(b)
 			hostd.Upcast(b, "placed", 1, func(placed1) placed3 { return placed3{} })
 			hostd.Upcast(b, "placed", 2, func(placed2) placed3 { return placed3{} })
 		},
-		"version 1 is not upcast to what the version after": func(b *T) {
+		"version 1 must be upcast to the type of the next": func(b *T) {
 			placed(b)
 			hostd.Upcast(b, "placed", 1, func(placed1) placed2 { return placed2{} })
 			hostd.Upcast(b, "placed", 3, func(placed2) placed3 { return placed3{} })
 		},
-		"version 2 is not upcast to what the event is": func(b *T) {
+		"version 2 must be upcast to the event's current type": func(b *T) {
 			placed(b)
 			hostd.Upcast(b, "placed", 2, func(placed2) placed1 { return placed1{} })
 		},
-		"version 1 is not upcast to what the event is": func(b *T) { hostd.Upcast(b, "placed", 1, func(placed2) placed3 { return placed3{} }) },
+		"version 1 must be upcast to the event's current type": func(b *T) { hostd.Upcast(b, "placed", 1, func(placed2) placed3 { return placed3{} }) },
 		"event type placed.v2 is declared twice": func(b *T) {
 			placed(b)
 			hostd.Event(b, "placed.v2", func(*basket, placed2) {})

@@ -74,7 +74,7 @@ type (
 		Code    string  `json:"code,omitempty"`
 		Message string  `json:"message,omitempty"`
 		Value   RawJSON `json:"value,omitempty"`
-		Signal  bool    `json:"signal,omitempty"` // the value is the value of the first queued signal
+		Signal  bool    `json:"signal,omitempty"` // true if the value is that of the first queued signal
 	}
 	stepRetried struct {
 		Step    int    `json:"step"`
@@ -850,9 +850,10 @@ func (w *workflow) childEnded(c *Context, s *RunState, payload []byte) error {
 	return nil
 }
 
-// forget removes the child run of a step from the open children if its outcome
-// would not: one with the code of a time limit leaves the child open, but a child
-// may also fail with that code.
+// forget removes a child run that failed with CodeDeadlineExceeded from the
+// open children. The outcome of the step alone does not show that the child has
+// ended, because a step whose time limit passes has the same code and leaves
+// its child open.
 func (w *workflow) forget(c *Context, r *run, s *step, code string) {
 	if s.kind == stepRun && code == CodeDeadlineExceeded {
 		w.emit(c, r, childLeft{s.number}, 0)

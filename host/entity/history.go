@@ -185,7 +185,7 @@ func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int,
 	case errors.Is(err, journal.ErrStopped):
 		err = &sharding.NotLeaderError{Shard: l.Shard} // this node has lost the leadership, but does not know it yet
 	case errors.As(err, &cut):
-		err = fmt.Errorf("%w: no snapshot covers the compacted events: %v", request.ErrDamaged, err)
+		err = fmt.Errorf("%w: no snapshot covers the truncated events: %v", request.ErrDamaged, err)
 	case errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported):
 		err = fmt.Errorf("%w: %w", request.ErrDamaged, err)
 	}

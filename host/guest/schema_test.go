@@ -29,9 +29,9 @@ func TestInvalidSchemaIsRejectedWithPath(t *testing.T) {
 	for _, c := range []struct{ members, more, want string }{
 		{``, ``, ``}, {``, `,"$defs":{"a":{"type":"string"}}`, ``},
 		{`,"commands":[{"name":"a"},{"name":"b"},{"name":"c","schema":{"type":"object","properties":{"n":{"type":"integer"}}},"reply":true}],"state":{"$ref":"#/$defs/a"},"stateVersion":2`, `,"$defs":{"a":{"type":"string"}}`, ``},
-		{`,"commands":[{"name":"a"},{"name":"b"},{"name":"c","schema":{"properties":{"n":{"type":"int"}}}}]`, ``, `entityTypes[1].commands[2].schema.properties.n.type: is none of`},
+		{`,"commands":[{"name":"a"},{"name":"b"},{"name":"c","schema":{"properties":{"n":{"type":"int"}}}}]`, ``, `entityTypes[1].commands[2].schema.properties.n.type: is not array`},
 		{`,"queries":[{"name":"a","reply":{"description":7}}]`, ``, `entityTypes[1].queries[0].reply.description: `},
-		{`,"events":[{"type":"a","schema":{"$ref":"http://a/b"}}]`, ``, `entityTypes[1].events[0].schema.$ref: "http://a/b" leads out of the module`},
+		{`,"events":[{"type":"a","schema":{"$ref":"http://a/b"}}]`, ``, `entityTypes[1].events[0].schema.$ref: "http://a/b" points outside the module`},
 		{`,"state":7`, ``, `entityTypes[1].state: is neither an object nor true or false`},
 		{`,"commands":[{"name":"a","schema":null}]`, ``, `entityTypes[1].commands[0].schema: is neither an object`},
 		{`,"commands":[{"name":"a","schema":{"uniqueItems":true}}]`, ``, `entityTypes[1].commands[0].schema.uniqueItems: is a keyword that nodes do not check`},
@@ -53,7 +53,7 @@ func TestInvalidSchemaIsRejectedWithPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckSchemas(m); err == nil || !strings.Contains(err.Error(), `entityTypes[0].commands[0].schema: is for types whose encoding is "json"`) {
+	if err := CheckSchemas(m); err == nil || !strings.Contains(err.Error(), `entityTypes[0].commands[0].schema: is only for types whose encoding is "json"`) {
 		t.Errorf("a type of bytes: %v", err)
 	}
 }

@@ -61,7 +61,7 @@ func (s *Service) proving(ctx context.Context, b meta.Activation, m *guest.Modul
 		return nil, err
 	}
 	if n := found.GetUnreadableEntities(); n > 0 && p.warn != nil {
-		p.warn(fmt.Sprintf("%s: the active module cannot read %d entities with compacted events either; they keep failing, and none of their data is lost", b.EntityType, n))
+		p.warn(fmt.Sprintf("%s: the active module cannot read %d entities with truncated events either; they keep failing, and none of their data is lost", b.EntityType, n))
 	}
 	p.needed = p.needed || p.snapshots || found.GetEntities() > 0 || s.retains(b.EntityType)
 	return &p, nil
@@ -110,7 +110,7 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.CheckCompa
 	for {
 		found, err := p.shards.Touched(ctx, CompatibilityQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, MinRevision: fence, TruncatedOnly: true, IncludeSnapshots: p.snapshots, AcceptDifferences: p.accept})
 		if err != nil {
-			return nil, fmt.Errorf("compare entities of %s with compacted events: %w", p.b.EntityType, err)
+			return nil, fmt.Errorf("compare entities of %s with truncated events: %w", p.b.EntityType, err)
 		}
 		if found.GetUncheckedShards() > 0 && time.Since(began) < leaderPatience {
 			select {
@@ -137,7 +137,7 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.CheckCompa
 				p.forcedBy = "force"
 			}
 			if p.warn != nil {
-				p.warn(refused.Reason + "; entities with compacted events fail unless the module has its own snapshot of them, and none of their data is lost")
+				p.warn(refused.Reason + "; entities with truncated events fail unless the module has its own snapshot of them, and none of their data is lost")
 			}
 			return found, nil
 		}
@@ -163,13 +163,13 @@ func (p *proof) refusal(found *modulev1.CheckCompatibilityResponse) *status.Refu
 	}
 	switch {
 	case found.GetFaultyEntities() > 0:
-		return refuse(status.RefusedFault, "the module fails on the snapshots of %d of %d entities with compacted events: %s", found.GetFaultyEntities(), found.GetEntities(), shown(found.GetFaults(), found.GetFaultyEntities()))
+		return refuse(status.RefusedFault, "the module fails on the snapshots of %d of %d entities with truncated events: %s", found.GetFaultyEntities(), found.GetEntities(), shown(found.GetFaults(), found.GetFaultyEntities()))
 	case found.GetDifferingEntities() > 0 && !p.accept:
-		return refuse(status.RefusedFault, "the module computes a different state from the snapshots of %d of %d entities with compacted events; if that is intended, accept the differences: %s", found.GetDifferingEntities(), found.GetEntities(), shown(found.GetDifferences(), found.GetDifferingEntities()))
+		return refuse(status.RefusedFault, "the module computes a different state from the snapshots of %d of %d entities with truncated events; if that is intended, accept the differences: %s", found.GetDifferingEntities(), found.GetEntities(), shown(found.GetDifferences(), found.GetDifferingEntities()))
 	case len(found.GetSnapshotDigests()) > meta.MaxTruncatedModules:
-		return refuse(status.RefusedFault, "entities with compacted events have snapshots of %d modules, but a module can load those of at most %d", len(found.GetSnapshotDigests()), meta.MaxTruncatedModules)
+		return refuse(status.RefusedFault, "entities with truncated events have snapshots of %d modules, but a module can load those of at most %d", len(found.GetSnapshotDigests()), meta.MaxTruncatedModules)
 	case found.GetUncheckedShards() > 0:
-		return refuse(status.RefusedUnverified, "not all entities with compacted events were compared: %d shards had no leader or not enough time; the next call continues", found.GetUncheckedShards())
+		return refuse(status.RefusedUnverified, "not all entities with truncated events were compared: %d shards had no leader or not enough time; the next call continues", found.GetUncheckedShards())
 	}
 	return nil
 }

@@ -304,7 +304,7 @@ func (r *Rollouts) addTruncated(ctx context.Context, g meta.Activation, q Compat
 		return nil
 	}
 	if n := len(cut.GetSnapshotDigests()); n > meta.MaxTruncatedModules {
-		return fmt.Errorf("there are snapshots of %d modules for entities of %s with compacted events, at most %d are allowed", n, g.EntityType, meta.MaxTruncatedModules)
+		return fmt.Errorf("there are snapshots of %d modules for entities of %s with truncated events, at most %d are allowed", n, g.EntityType, meta.MaxTruncatedModules)
 	}
 	p := proof{Service: r.Service, b: g, digest: journal.Digest(g.Digest), by: g.Rollout.By}
 	return p.record(ctx, r.metadata.View(), cut)

@@ -34,7 +34,7 @@ func TestVerificationRefusals(t *testing.T) {
 		{"faults", modules.VerifyAll, with(all, func(r *modules.VerifyResult) { r.Faults = 2 }), true, "VERIFY_FAILED", "2 of 9"},
 		{"differences", modules.VerifyAll, with(all, func(r *modules.VerifyResult) { r.Differences = 4 }), false, "VERIFY_FAILED", "4 of 9"},
 		{"differences that are meant", modules.VerifyAll, with(all, func(r *modules.VerifyResult) { r.Differences = 4 }), true, "", ""},
-		{"all are cut", modules.VerifyAll, with(all, func(r *modules.VerifyResult) { r.Entities, r.Truncated = 0, 9 }), true, "VERIFY_FAILED", "have compacted events"},
+		{"all are cut", modules.VerifyAll, with(all, func(r *modules.VerifyResult) { r.Entities, r.Truncated = 0, 9 }), true, "VERIFY_FAILED", "have truncated events"},
 		{"no entities", modules.VerifyAll, with(all, func(r *modules.VerifyResult) { r.Entities = 0 }), false, "", ""},
 	} {
 		got := modules.StoredVerification{Required: tt.required, Revision: 7, Result: tt.result}.Refusal("shop", tt.accept)

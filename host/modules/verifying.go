@@ -72,7 +72,7 @@ func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Activation
 	}
 	found, err := s.shards.Touched(ctx, CompatibilityQuery{EntityType: a.EntityType, Digest: a.Digest, Budget: lookTime, TruncatedOnly: true, PresenceOnly: true})
 	if err != nil {
-		return now, false, fmt.Errorf("look for entities of %s with compacted events: %w", a.EntityType, err)
+		return now, false, fmt.Errorf("look for entities of %s with truncated events: %w", a.EntityType, err)
 	}
 	if found.GetEntities() == 0 && found.GetUncheckedShards() == 0 {
 		return now, false, nil
@@ -297,7 +297,7 @@ func (p *proof) comparePaced(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("compare entities of %s with compacted events: %w", p.b.EntityType, err)
+			return fmt.Errorf("compare entities of %s with truncated events: %w", p.b.EntityType, err)
 		}
 		switch refused := p.refusal(found); {
 		case refused == nil:

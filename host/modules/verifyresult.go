@@ -70,7 +70,7 @@ func (k StoredVerification) Refusal(entityType string, accept bool) *status.Refu
 	case r.Faults > 0:
 		return refused(status.RefusedFault, "the module fails on %d of %d verified entities", r.Faults, r.Entities)
 	case r.Entities == 0 && r.Truncated > 0:
-		return refused(status.RefusedFault, "no entity could be verified: all %d have compacted events", r.Truncated)
+		return refused(status.RefusedFault, "no entity could be verified: all %d have truncated events", r.Truncated)
 	case r.Differences > 0 && !accept:
 		return refused(status.RefusedFault, "the module computes a different state for %d of %d verified entities; if that is intended, accept the differences", r.Differences, r.Entities)
 	}

@@ -49,12 +49,12 @@ func noteTakeovers(ctx context.Context, dir string, log recoveredLog, view *meta
 				return
 			}
 			if found++; found <= maxNamedTakeovers {
-				fmt.Fprintf(out, "note  %s: %s/%s may lack a part of its state: its first events were compacted, and module %s created the snapshot at event %d after module %s had written events up to %d\n",
+				fmt.Fprintf(out, "note  %s: %s/%s may lack a part of its state: its first events were truncated, and module %s created the snapshot at event %d after module %s had written events up to %d\n",
 					datadir.StoreDir, id.Type, id.ID, t.By, t.Snapshot, t.Before, t.Sequence)
 			}
 		})
 		if err != nil {
-			return fmt.Errorf("check compacted histories of shard %d: %w", g.Shard, err)
+			return fmt.Errorf("check truncated histories of shard %d: %w", g.Shard, err)
 		}
 	}
 	if found > maxNamedTakeovers {

@@ -48,7 +48,7 @@ var (
 	errDone = errors.New("the state was found")
 	// errTruncated: some events of the current life are gone, and there is no snapshot
 	// before the first remaining one.
-	errTruncated = errors.New("the events of the state were compacted")
+	errTruncated = errors.New("the events of the state were truncated")
 )
 
 // walk passes the history of one entity to a stateBuilder, event by event. All

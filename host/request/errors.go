@@ -82,7 +82,7 @@ var (
 	ErrSuspended = errors.New("the entity type is suspended; 'hostd type resume' resumes it")
 	// ErrCompacted: the entity's first events were compacted away, and the module
 	// cannot load any snapshot of the entity.
-	ErrCompacted = errors.New("the entity's first events were compacted, and its module cannot read any of its snapshots")
+	ErrCompacted = errors.New("the entity's first events were truncated, and its module cannot read any of its snapshots")
 	// ErrOutputLimit: the output of the command or query exceeds a limit of the
 	// ABI contract, which the error text names. A retry that produces less may
 	// succeed.

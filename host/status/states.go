@@ -25,9 +25,9 @@ type StateTruncatedError struct{ From journal.Sequence }
 
 func (e *StateTruncatedError) Error() string {
 	if e.From == 0 {
-		return "the first events of the entity were compacted, and it has no snapshot"
+		return "the first events of the entity were truncated, and it has no snapshot"
 	}
-	return fmt.Sprintf("the first events of the entity were compacted; states are available from sequence %d on", e.From)
+	return fmt.Sprintf("the first events of the entity were truncated; states are available from sequence %d on", e.From)
 }
 
 // Code implements Coded.

@@ -21,8 +21,8 @@ const (
 	ClassEntity  Class = 'e' // entity row: Head
 	ClassInbox   Class = 'i' // the highest message number that an entity received from a source
 	ClassMeta    Class = 'm' // a pair of the metadata machine
-	ClassOrder   Class = 'o' // the records of each raft entry: order pack
-	ClassRecord  Class = 'r' // records of one entity: record pack
+	ClassOrder   Class = 'o' // the records of each raft entry: order block
+	ClassRecord  Class = 'r' // records of one entity: event block
 	// ClassSnapshot is a snapshot of an entity, encoded as in its raft entry.
 	ClassSnapshot Class = 's'
 	// ClassTimer is the due time of a timer, by its entity and name.
@@ -42,7 +42,7 @@ const (
 const prefixBytes = 9
 
 // recordSuffixBytes is the length of the part after the entity in a record key:
-// sequence, index and ordinal of the pack's last record.
+// sequence, index and ordinal of the block's last record.
 const recordSuffixBytes = 8 + 8 + 4
 
 // AppendPrefix appends the common prefix of all keys of a class in a shard.
@@ -81,7 +81,7 @@ func SplitEntity(key string) (e sharding.EntityID, rest string, err error) {
 }
 
 // AppendRecordSuffix appends the end of a record key: the position of the last
-// record of its pack.
+// record of its block.
 func AppendRecordSuffix(dst []byte, last journal.Sequence, at journal.Position) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(last))
 	dst = binary.BigEndian.AppendUint64(dst, at.Index)

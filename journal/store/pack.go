@@ -7,18 +7,18 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// A record pack is a block of consecutive records of one entity. The division
-// into packs is local to a replica. It may differ when records are written
-// again after a crash, so packs of one entity may overlap, and an older pack
-// may survive between newer ones. Each pack therefore names the record that
-// precedes its first one. A reader skips a pack if it has not seen that record
-// yet, and skips records that it has already seen.
+// An event block holds consecutive records of one entity in one value. The
+// division into blocks is local to a replica. It may differ when records are
+// written again after a crash, so blocks of one entity may overlap, and an
+// older block may survive between newer ones. Each block therefore names the
+// record that precedes its first one. A reader skips a block if it has not seen
+// that record yet, and skips records that it has already seen.
 //
 // Body, little endian: previous index u64, previous ordinal u32 (zeros before
 // the entity's first record), then for each record: index u64, ordinal u32, the
 // record with its own length and checksum.
 
-// AppendPackStart appends the start of a pack's body.
+// AppendPackStart appends the start of a block's body.
 func AppendPackStart(dst []byte, previous journal.Position) []byte {
 	return appendPosition(dst, previous)
 }
@@ -33,13 +33,13 @@ func AppendPackRecord(dst []byte, at journal.Position, raw []byte) []byte {
 // record of n bytes.
 func PackRecordBytes(n int) int { return positionBytes + n }
 
-// Pack iterates over the records of a pack's body.
+// Pack iterates over the records of a block's body.
 type Pack struct {
 	Previous journal.Position
 	rest     []byte
 }
 
-// OpenPack returns the pack in body, before its first record.
+// OpenPack returns the block in body, before its first record.
 func OpenPack(body []byte) (Pack, error) {
 	if len(body) < positionBytes {
 		return Pack{}, fmt.Errorf("%w: event block with %d bytes", journal.ErrDamaged, len(body))
@@ -77,11 +77,10 @@ func (p *Pack) SkipBefore(from journal.Sequence) {
 	}
 }
 
-// An order pack is a block of rows for consecutive raft entries of one shard,
-// in order: which entity got which sequences, with the events' tags. It covers
-// the entries after its previous index up to the index in its key. Entries
-// without events have no rows. Overlapping packs are handled as for record
-// packs.
+// An order block holds rows for consecutive raft entries of one shard, in
+// order: which entity got which sequences, with the events' tags. It covers the
+// entries after its previous index up to the index in its key. Entries without
+// events have no rows. Overlapping blocks are handled as for event blocks.
 //
 // Body: previous index u64 little endian, with its highest bit set if rows have
 // fingerprints, then rows: index uvarint (minus that of the previous row, or
@@ -89,15 +88,15 @@ func (p *Pack) SkipBefore(from journal.Sequence) {
 // little endian, type (len u8), id (len u16), first sequence uvarint, event
 // count uvarint, each event: tag count u8, each tag (len u8).
 
-// fingerprinted is the bit in a pack's previous index that is set if the rows
+// fingerprinted is the bit in a block's previous index that is set if the rows
 // have fingerprints.
 const fingerprinted = 1 << 63
 
-// OrderWriter appends order packs. Its zero value writes packs without
+// OrderWriter appends order blocks. Its zero value writes blocks without
 // fingerprints, as in earlier cluster versions.
 type OrderWriter struct{ Fingerprints bool }
 
-// Start appends the start of an order pack's body.
+// Start appends the start of an order block's body.
 func (w OrderWriter) Start(dst []byte, previous uint64) []byte {
 	if w.Fingerprints {
 		previous |= fingerprinted
@@ -106,8 +105,8 @@ func (w OrderWriter) Start(dst []byte, previous uint64) []byte {
 }
 
 // Row appends the row of a record with events. before is the index of the
-// previous row, or the pack's previous index. fingerprint is the fingerprint of
-// the hash chain after the record, or 0 if it is unknown.
+// previous row, or the block's previous index. fingerprint is the fingerprint
+// of the hash chain after the record, or 0 if it is unknown.
 func (w OrderWriter) Row(dst []byte, before uint64, at journal.Position, fingerprint uint32, v *journal.RecordView) []byte {
 	dst = binary.AppendUvarint(dst, at.Index-before)
 	dst = binary.AppendUvarint(dst, uint64(at.Ordinal))
@@ -128,7 +127,7 @@ func (w OrderWriter) Row(dst []byte, before uint64, at journal.Position, fingerp
 }
 
 // OrderRow is the place of a record in a shard's order. Its slices alias the
-// pack.
+// block.
 type OrderRow struct {
 	At       journal.Position
 	Type, ID []byte
@@ -153,7 +152,7 @@ func (r *OrderRow) Tags(fn func(seq journal.Sequence, tag []byte)) {
 	}
 }
 
-// OrderPack iterates over the rows of an order pack's body.
+// OrderPack iterates over the rows of an order block's body.
 type OrderPack struct {
 	Previous     uint64
 	fingerprints bool
@@ -161,7 +160,7 @@ type OrderPack struct {
 	rest         []byte
 }
 
-// OpenOrderPack returns the pack in body, before its first row.
+// OpenOrderPack returns the block in body, before its first row.
 func OpenOrderPack(body []byte) (OrderPack, error) {
 	if len(body) < 8 {
 		return OrderPack{}, fmt.Errorf("%w: order block with %d bytes", journal.ErrDamaged, len(body))

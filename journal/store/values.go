@@ -305,7 +305,7 @@ type Applied struct {
 	Index    uint64
 	Term     sharding.Term // of the entry at Index
 	Clock    int64         // log clock: the highest recordedAt, unix nanoseconds
-	Ordered  uint64        // index of the last order pack, 0 for none
+	Ordered  uint64        // index of the last order block, 0 for none
 	Entities uint64        // number of existing entities
 	Heads    uint64        // entity rows, including deleted ones
 	Revision uint64        // highest activation revision in the shard's log

@@ -82,8 +82,8 @@ func VerifyDir(ctx context.Context, dir string, version uint64, opts Options) (*
 
 // Verify reads everything as of the version. It verifies the checksum of each
 // value and record, that the records of every entity form a hash chain that
-// ends at its entity row, that the order packs list the same records, and that
-// each shard's applied state matches. It holds one pack in memory at a time.
+// ends at its entity row, that the order blocks list the same records, and that
+// each shard's applied state matches. It holds one block in memory at a time.
 func (s *Store) Verify(ctx context.Context, version uint64) (*Report, error) {
 	if version == Latest {
 		version = s.MaxVersion()
@@ -106,7 +106,7 @@ func (s *Store) Verify(ctx context.Context, version uint64) (*Report, error) {
 }
 
 // verifier processes the pairs in key order: for each generation of a shard the
-// applied state, the entity rows, the metadata, the order packs, then the
+// applied state, the entity rows, the metadata, the order blocks, then the
 // records entity by entity.
 type verifier struct {
 	Report

@@ -9,7 +9,8 @@ import (
 )
 
 // entityCheck tracks the records of one entity: each must follow the previous
-// one, from the first or from a cut on, and the last must match the entity row.
+// one, from the first one or from the truncation point on, and the last must
+// match the entity row.
 type entityCheck struct {
 	key     []byte // encoded as in keys; nil between entities
 	cut     *Cut   // start of the entity's records; nil if none were truncated
@@ -23,7 +24,7 @@ type entityCheck struct {
 	broken  bool // a problem of the entity has already been reported
 }
 
-// beginEntity starts checking an entity's records at its cut.
+// beginEntity starts checking an entity's records after its truncation point.
 func beginEntity(key []byte, c *Cut) entityCheck {
 	e := entityCheck{key: key, cut: c}
 	if c != nil {
@@ -32,8 +33,8 @@ func beginEntity(key []byte, c *Cut) entityCheck {
 	return e
 }
 
-// straddles reports whether a pack that follows a record before the cut may
-// contain the first remaining record.
+// straddles reports whether a block that follows a record before the truncation
+// point may contain the first remaining record.
 func (e *entityCheck) straddles(previous journal.Position) bool {
 	return e.cut != nil && e.count == 0 && previous.Less(e.cut.Last)
 }
@@ -105,7 +106,7 @@ func (v *verifier) record(at journal.Position, raw []byte) error {
 		return fmt.Errorf("%w: an event block has a record of a different entity", journal.ErrDamaged)
 	}
 	if e.isCompacted(at) {
-		return nil // the truncated record shares a pack with remaining records
+		return nil // the truncated record shares a block with remaining records
 	}
 	if !e.follows(at, r) {
 		v.entityProblem("a record does not follow the previous record")

@@ -30,7 +30,7 @@ type generationCheck struct {
 	runs     runCounts
 	sums     Sums
 	cuts     map[string]*Cut // start of the records of each truncated entity, by the entity's encoding in keys
-	ordered  uint64          // index of the last order pack
+	ordered  uint64          // index of the last order block
 	order    fingerprint     // fingerprint of the order rows
 	records  fingerprint     // fingerprint of the records with events
 }
@@ -54,7 +54,7 @@ func (f *fingerprint) add(at journal.Position, typ, id []byte, first journal.Seq
 }
 
 // head counts an entity row and records where the entity's records begin, for
-// the order packs and records that follow the entity rows.
+// the order blocks and records that follow the entity rows.
 func (g *generationCheck) head(entity []byte, h *Head) {
 	g.heads++
 	if !h.Deleted {

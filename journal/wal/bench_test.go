@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// BenchmarkAppendSync measures one turn of a ready loop on the disk of the
-// temporary directory: a record and its sync. Every segment is released after
-// the turn, so all files except the first few are recycled.
+// BenchmarkAppendSync measures the appends of one turn of the Raft loop on the
+// disk of the temporary directory: a record and its sync. Every segment is
+// released after the turn, so all files except the first few are recycled.
 func BenchmarkAppendSync(b *testing.B) {
 	for _, size := range []int{256, 4 << 10, 64 << 10} {
 		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {

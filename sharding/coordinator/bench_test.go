@@ -35,8 +35,8 @@ func balanced(nodes, shards int) (*coordinator.Coordinator, coordinator.Input, *
 	return balancedOf(nodes, shards, 3)
 }
 
-// balancedOf is balanced with a different number of replicas; with 0, no shard
-// is placed.
+// balancedOf is like balanced, with the given number of replicas per shard. If
+// it is 0, no shard is placed.
 func balancedOf(nodes, shards, replicas int) (*coordinator.Coordinator, coordinator.Input, *meta.State) {
 	s := meta.New()
 	cluster := meta.Cluster{ID: "c", Format: 1, Shards: uint32(shards)}

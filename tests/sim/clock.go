@@ -11,7 +11,7 @@ import (
 )
 
 // This file has the timers of an executor, and its snapshots of entities, which
-// may compact an entity's history. Time is counted in steps.
+// may truncate an entity's history. Time is counted in steps.
 
 // timerName identifies a timer.
 type timerName struct {
@@ -77,7 +77,7 @@ func (l *simExecutor) ring() {
 }
 
 // snapshot proposes a snapshot of a random entity, after which the first events
-// of the entity may be compacted.
+// of the entity may be truncated.
 func (l *simExecutor) snapshot() {
 	w := l.n.w
 	if w.messages == nil || w.healing || !l.active || l.broken || !w.chance(60) {

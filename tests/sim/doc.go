@@ -9,7 +9,7 @@
 // their disks, and some come back with an old copy of their disk, which the
 // other nodes have to detect. In many worlds commands send messages to other
 // entities, with and without a reply, some of which are rejected, fault, or
-// have no destination; timers are set and fire; and histories are compacted. In
+// have no destination; timers are set and fire; and histories are truncated. In
 // some of these worlds the store returns wrong rows for lookups and omits rows
 // from scans. At the end all faults are healed and the invariants are checked.
 //

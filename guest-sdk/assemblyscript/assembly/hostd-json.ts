@@ -190,7 +190,7 @@ function word(text: string): bool {
 function readValue(depth: i32): Value | null {
   const value = new Value();
   const c = peek();
-  if (depth > DEPTH) return wrong("values are too deep in each other");
+  if (depth > DEPTH) return wrong("values are nested too deep");
   if (c == 0x22) {
     value.kind = Kind.Text;
     return readString(value) ? value : null;
@@ -203,7 +203,7 @@ function readValue(depth: i32): Value | null {
   if (c == 0x2d || (c >= 0x30 && c <= 0x39)) {
     value.kind = Kind.Number;
     const start = at;
-    if (!skipNumber()) return wrong("a number is none");
+    if (!skipNumber()) return wrong("invalid number");
     value.text = String.UTF8.decodeUnsafe(start, at - start);
     return value;
   }
@@ -268,7 +268,7 @@ function readString(into: Value): bool {
     else break;
     from = at;
   }
-  wrong("a string has no end, or what no string has");
+  wrong("a string has no end or contains an invalid character");
   return false;
 }
 
@@ -386,7 +386,7 @@ export class Fields {
     const given = this.given(name);
     if (!given || !this.integer(name, given)) return 0;
     if (amount > <u64>i64.MAX_VALUE + (negative ? 1 : 0)) {
-      this.no(name, "an integer of 64 bits");
+      this.no(name, "a 64-bit integer");
       return 0;
     }
     return negative ? <i64>(0 - amount) : <i64>amount;
@@ -405,7 +405,7 @@ export class Fields {
     const given = this.given(name);
     if (!given || !this.integer(name, given)) return 0;
     if (negative && amount != 0) {
-      this.no(name, "an integer from 0 on");
+      this.no(name, "a non-negative integer");
       return 0;
     }
     return amount;
@@ -417,7 +417,7 @@ export class Fields {
       return value;
     }
     const made = this.i64(name, value);
-    if (made < i32.MIN_VALUE || made > i32.MAX_VALUE) this.no(name, "an integer of 32 bits");
+    if (made < i32.MIN_VALUE || made > i32.MAX_VALUE) this.no(name, "a 32-bit integer");
     return <i32>made;
   }
 
@@ -449,7 +449,7 @@ export class Fields {
     }
     const given = this.given(name);
     if (!given) return "";
-    if (given.kind != Kind.Text) this.no(name, "a text");
+    if (given.kind != Kind.Text) this.no(name, "a string");
     return given.text;
   }
 

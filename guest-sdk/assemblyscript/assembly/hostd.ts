@@ -284,7 +284,7 @@ export class Context<S extends Json> extends View {
     putObject(event);
     close(start);
     const value = parse(outAt() + payload, outLength() - payload);
-    must(value != null && declared.apply(this.current, value), "what was emitted cannot be read back: " + lastFault());
+    must(value != null && declared.apply(this.current, value), "the emitted event cannot be decoded: " + lastFault());
   }
 
   /** Adds a tag to the event that was emitted last. */
@@ -622,7 +622,7 @@ export class Entity<S extends Json> extends Definition {
    * alone.
    */
   upcast<Old extends Json, New extends Json>(name: string, version: i32, up: (old: Old) => New): Entity<S> {
-    must(version >= 1 && version <= 1000, this.name + ": event " + name + ": a version is 1 to 1000");
+    must(version >= 1 && version <= 1000, this.name + ": event " + name + ": a version must be between 1 and 1000");
     this.upcasts.push(new UpcastOf<Old, New>(name, version, up));
     return this;
   }
@@ -638,8 +638,8 @@ export class Entity<S extends Json> extends Definition {
    * until then it is migrated each time the entity is loaded.
    */
   migrateState<Old extends Json, New extends Json>(version: i32, up: (old: Old) => New): Entity<S> {
-    must(this.isDurable, this.name + ": a type that does not keep its latest state has none to migrate");
-    must(version >= 1 && version <= 1000, this.name + ": a version of a state is 1 to 1000");
+    must(this.isDurable, this.name + ": only a durable-state type has states to migrate");
+    must(version >= 1 && version <= 1000, this.name + ": a version of a state must be between 1 and 1000");
     this.migrations.push(new UpcastOf<Old, New>("state", version, up));
     return this;
   }
@@ -673,7 +673,7 @@ export class Entity<S extends Json> extends Definition {
       this.commands[i].rejections = codes;
       found = true;
     }
-    must(found, this.name + ": there is no command " + command + " to be rejected");
+    must(found, this.name + ": no command " + command + " is declared");
     return this;
   }
 
@@ -686,7 +686,7 @@ export class Entity<S extends Json> extends Definition {
 
   eventOf(id: u32): EventBase<S> {
     for (let i = 0; i < this.events.length; i++) if (this.events[i].id == id) return this.events[i];
-    must(false, this.name + ": what is emitted is no event of this type");
+    must(false, this.name + ": the emitted value is not an event of this type");
     return this.events[0];
   }
 
@@ -709,7 +709,7 @@ export class Entity<S extends Json> extends Definition {
           this.events[k].stored = u.to;
         }
       }
-      must(takes == u.gives, what + " is not upcast to what the version after it is");
+      must(takes == u.gives, what + " must be upcast to the type of the next version");
     }
     this.linkStates();
   }
@@ -725,10 +725,10 @@ export class Entity<S extends Json> extends Definition {
       const m = this.migrations[i], what = this.name + ": state of version " + m.version.toString();
       const follows = i + 1 == count || this.migrations[i + 1].version == m.version + 1;
       const takes = i + 1 == count ? idof<S>() : this.migrations[i + 1].takes;
-      must(follows && takes == m.gives, what + " is not migrated to what the version after it is");
+      must(follows && takes == m.gives, what + " must be migrated to the type of the next version");
     }
     const today = this.migrations[count - 1].version + 1;
-    must(this.version == 0 || this.version == today, this.name + ": the state is of version " + today.toString() + ", and stateVersion is another");
+    must(this.version == 0 || this.version == today, this.name + ": the state has version " + today.toString() + ", but stateVersion is different");
     this.version = today;
   }
 

@@ -92,6 +92,6 @@ func (f *forms) refusal(of map[string]*schema.Schema, name string, payload []byt
 func requireSchema(t testing.TB, what string, s *schema.Schema, payload []byte) {
 	t.Helper()
 	if text := schemaMismatch(s, payload, false); text != "" {
-		t.Errorf("%s does not fit the schema that the manifest has of it: %s\n%s", what, text, payload)
+		t.Errorf("%s does not match its schema in the manifest: %s\n%s", what, text, payload)
 	}
 }

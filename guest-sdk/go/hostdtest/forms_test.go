@@ -47,7 +47,7 @@ func formed(options ...hostd.Option) *hostd.Type[state] {
 func TestPayloadsAreValidatedAgainstSchemas(t *testing.T) {
 	d := New(t, formed())
 	for payload, why := range map[string]string{
-		`{"n":0}`: "n: is less than 1", `{"m":1}`: `unknown member "m"`, `{"n":1,"kind":"c"}`: `kind: is none of "a", "b"`, `{`: "is not JSON text", ``: "is null, not an object",
+		`{"n":0}`: "n: is less than 1", `{"m":1}`: `unknown member "m"`, `{"n":1,"kind":"c"}`: `kind: is not one of "a", "b"`, `{`: "is not JSON text", ``: "is null, not an object",
 	} {
 		if r := d.When("set", hostd.RawJSON(payload)).Rejected(hostd.CodeInvalidPayload); !strings.Contains(string(r.output.Reject.Message), why) {
 			t.Errorf("%s: %s", payload, r.output.Reject.Message)
@@ -75,7 +75,7 @@ func TestPayloadsAreValidatedAgainstSchemas(t *testing.T) {
 func TestReplyThatViolatesItsSchemaFails(t *testing.T) {
 	r := &recorder{TB: t}
 	New(r, formed()).When("lie", nil)
-	if !strings.Contains(r.text, "the reply of lie does not fit the schema that the manifest has of it: is: is a number, not a string") {
+	if !strings.Contains(r.text, "the reply of lie does not match its schema in the manifest: is: is a number, not a string") {
 		t.Errorf("%q", r.text)
 	}
 }

@@ -150,7 +150,7 @@ impl<'a, S> Context<'a, S> {
     /// The mutable state of a durable-state type. It panics for other types,
     /// whose states change only through events.
     pub fn state_mut(&mut self) -> &mut S {
-        assert!(self.entity.options.durable, "hostd: {}: the state changes by events", self.entity.name);
+        assert!(self.entity.options.durable, "hostd: {}: only events change the state of an event-sourced type", self.entity.name);
         self.state
     }
 
@@ -201,7 +201,7 @@ impl<'a, S> Context<'a, S> {
         event.write(self.out);
         frames::end(self.out, start);
         if let Err(reason) = (declared.evolve)(self.state, &self.out[payload..]) {
-            panic!("hostd: what was emitted cannot be read back: {}", reason);
+            panic!("hostd: the emitted event cannot be decoded: {}", reason);
         }
         for tag in tags {
             self.frame(frames::OUT_TAG, |out| out.extend_from_slice(tag.as_bytes()));

@@ -121,7 +121,7 @@ impl<S: Json + 'static> Entity<S> {
         assert!(!self.options.durable, "hostd: {}: a durable-state type has no events", self.name);
         self.unique("event", name, self.events.iter().any(|e| e.declared == name));
         let typ = TypeId::of::<E>();
-        assert!(self.events.iter().all(|e| e.typ != typ), "hostd: {}: the type of event {} is that of another", self.name, name);
+        assert!(self.events.iter().all(|e| e.typ != typ), "hostd: {}: event {} has the type of another event", self.name, name);
         self.events.push(Event {
             declared: name,
             name: name.to_string(),
@@ -216,7 +216,7 @@ impl<S: Json + 'static> Entity<S> {
     /// type. The host does not enforce the list.
     pub fn rejects(mut self, command: &str, codes: &'static [&'static str]) -> Self {
         let found = self.commands.iter_mut().find(|c| c.name == command);
-        found.unwrap_or_else(|| panic!("hostd: there is no command {} to be rejected", command)).rejections = Some(codes);
+        found.unwrap_or_else(|| panic!("hostd: no command {} is declared", command)).rejections = Some(codes);
         self
     }
 
@@ -461,7 +461,7 @@ impl<S: Json + 'static> Definition for Entity<S> {
     }
 
     fn query(&self, state: &dyn Any, request: &Request, id: &str, out: &mut Vec<u8>) {
-        let state: &S = state.downcast_ref().expect("hostd: a state of another type");
+        let state: &S = state.downcast_ref().expect("hostd: the state has a different type");
         let view = View::new(self.name, id, request);
         let result = match self.queries.iter().find(|q| q.name.as_bytes() == request.name) {
             None => Err(reject("unknown_name", "no such query")),
@@ -473,13 +473,13 @@ impl<S: Json + 'static> Definition for Entity<S> {
     }
 
     fn snapshot(&self, state: &dyn Any, out: &mut Vec<u8>) {
-        let state: &S = state.downcast_ref().expect("hostd: a state of another type");
+        let state: &S = state.downcast_ref().expect("hostd: the state has a different type");
         state.write(out);
     }
 }
 
 fn own<S: 'static>(state: &mut dyn Any) -> &mut S {
-    state.downcast_mut().expect("hostd: a state of another type")
+    state.downcast_mut().expect("hostd: the state has a different type")
 }
 
 fn put_rejection(out: &mut Vec<u8>, rejection: &Rejection) {

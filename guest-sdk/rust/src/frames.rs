@@ -65,7 +65,7 @@ pub fn number(bytes: &[u8]) -> u64 {
 
 /// A text that the host has written.
 pub fn utf8(bytes: &[u8]) -> &str {
-    core::str::from_utf8(bytes).expect("hostd: a text is no UTF-8")
+    core::str::from_utf8(bytes).expect("hostd: a string is not UTF-8")
 }
 
 /// The input of a call.

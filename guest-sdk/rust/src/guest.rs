@@ -21,7 +21,7 @@ impl Module {
 
     /// Adds an entity type.
     pub fn with<S: Json + 'static>(mut self, mut entity: Entity<S>) -> Self {
-        assert!(self.types.iter().all(|t| t.name() != entity.name), "hostd: entity type {} is there twice", entity.name);
+        assert!(self.types.iter().all(|t| t.name() != entity.name), "hostd: entity type {} is registered twice", entity.name);
         entity.link();
         self.types.push(Box::new(entity));
         self

@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
         }
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(self.invalid("values are too deep in each other"));
+            return Err(self.invalid("values are nested too deep"));
         }
         Ok(())
     }
@@ -302,7 +302,7 @@ impl<'a> Reader<'a> {
                 }
                 char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
             }
-            _ => return Err(self.invalid("not an escape")),
+            _ => return Err(self.invalid("invalid escape")),
         })
     }
 
@@ -310,7 +310,7 @@ impl<'a> Reader<'a> {
         let mut code = 0;
         for _ in 0..4 {
             let digit = self.text.get(self.at).and_then(|c| (*c as char).to_digit(16));
-            code = code << 4 | digit.ok_or_else(|| self.invalid("not an escape"))?;
+            code = code << 4 | digit.ok_or_else(|| self.invalid("invalid escape"))?;
             self.at += 1;
         }
         Ok(code)
@@ -328,7 +328,7 @@ impl<'a> Reader<'a> {
         self.at += (self.text.get(self.at) == Some(&b'-')) as usize;
         let zero = self.text.get(self.at) == Some(&b'0');
         if self.digits()? > 1 && zero {
-            return Err(self.invalid("a number begins with 0"));
+            return Err(self.invalid("a number has a leading 0"));
         }
         if self.text.get(self.at) == Some(&b'.') {
             whole = false;

@@ -35,7 +35,7 @@ pub(crate) fn versioned(name: &str, version: u32) -> String {
 
 impl Upcast {
     pub fn new<Old: Json + 'static, New: Json + 'static>(name: &'static str, version: u32, up: impl Fn(Old) -> New + 'static) -> Self {
-        assert!((1..=MAX_VERSION).contains(&version), "hostd: {}: a version is 1 to {}", name, MAX_VERSION);
+        assert!((1..=MAX_VERSION).contains(&version), "hostd: {}: a version must be between 1 and {}", name, MAX_VERSION);
         let stored = versioned(name, version);
         let what = stored.clone();
         Upcast {
@@ -62,11 +62,11 @@ pub(crate) fn link<S>(entity: &mut Entity<S>) {
         let what = format!("hostd: {}: event {} of version {}", entity.name, u.name, u.version);
         if let Some(after) = entity.upcasts.get(i + 1).filter(|after| after.name == u.name) {
             let fits = after.version == u.version + 1 && after.takes == u.gives;
-            assert!(fits, "{} is not upcast to what the version after it is upcast from", what);
+            assert!(fits, "{} must be upcast to the type of the next version", what);
             continue;
         }
         let event = entity.events.iter_mut().find(|e| e.declared == u.name && e.typ == u.gives);
-        event.unwrap_or_else(|| panic!("{} is not upcast to what the event is", what)).name = versioned(u.name, u.version + 1);
+        event.unwrap_or_else(|| panic!("{} must be upcast to the event's current type", what)).name = versioned(u.name, u.version + 1);
     }
     let mut names: Vec<&str> = entity.events.iter().map(|e| &*e.name).collect();
     names.extend(entity.upcasts.iter().map(|u| &*u.stored));
@@ -83,12 +83,12 @@ pub(crate) fn link_states<S: 'static>(entity: &mut Entity<S>) {
         let what = format!("hostd: {}: state of version {}", entity.name, m.version);
         if let Some(after) = entity.migrations.get(i + 1) {
             let fits = after.version == m.version + 1 && after.takes == m.gives;
-            assert!(fits, "{} is not migrated to what the version after it is migrated from", what);
+            assert!(fits, "{} must be migrated to the type of the next version", what);
             continue;
         }
-        assert!(m.gives == TypeId::of::<S>(), "{} is not migrated to what the state is", what);
+        assert!(m.gives == TypeId::of::<S>(), "{} must be migrated to the state's current type", what);
         let said = entity.options.state_version;
-        assert!(said == 0 || said == m.version + 1, "{} is the last that is migrated, and state_version is {}", what, said);
+        assert!(said == 0 || said == m.version + 1, "{} is the last version with a migration, but state_version is {}", what, said);
         entity.options.state_version = m.version + 1;
     }
 }

@@ -29,7 +29,7 @@ export function enter(next: Phase): Phase {
 /** The time of this call, in milliseconds since 1970. */
 export function now(): number {
   if (phase === "evolve") {
-    throw new Error("there is no clock while a state evolves: an event must do the same each time it is read, so put the time into it");
+    throw new Error("the clock is not available while events are applied: an event must have the same effect at each replay, so put the time into it");
   }
   if (phase === "flow") return flow.milliseconds();
   if (phase === "load") return 0;
@@ -68,10 +68,10 @@ function draw(): number {
 /** The next number of the command's own random sequence, in [0, 1). */
 export function random(): number {
   if (phase === "evolve") {
-    throw new Error("there are no random numbers while a state evolves: an event must do the same each time it is read, so put the number into it");
+    throw new Error("random numbers are not available while events are applied: an event must have the same effect at each replay, so put the number into it");
   }
   if (phase === "flow") return flow.random();
-  if (phase === "query") throw new Error("a query has no random numbers: it may be asked again");
+  if (phase === "query") throw new Error("random numbers are not available in a query, because it may run more than once");
   if (!seeded) {
     if (phase === "handle") seed(frames.uint32(frames.input.seed, 0), frames.uint32(frames.input.seed, 4));
     else seed(0, 0);

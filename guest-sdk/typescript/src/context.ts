@@ -254,7 +254,7 @@ export class Context<E = any> extends View {
 
   private text(payload: unknown, noun: string, name: string): string {
     const written = json.write(payload);
-    if (written === undefined) throw new TypeError(`the payload of ${noun} ${name} is nothing that JSON has`);
+    if (written === undefined) throw new TypeError(`the payload of ${noun} ${name} is a value that JSON cannot express`);
     return written;
   }
 }

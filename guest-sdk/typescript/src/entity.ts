@@ -119,7 +119,7 @@ export class Definition {
   private readonly older = new Map<string, { next: string; upcast: Upcast }>(); // events and states
 
   constructor(readonly name: string, readonly kind: Kind, readonly options: TypeOptions<any>) {
-    if (!/^[a-z0-9-]{1,64}$/.test(name)) throw new TypeError(`"${name}" is no name of a type: it has 1 to 64 of a-z, 0-9 and -`);
+    if (!/^[a-z0-9-]{1,64}$/.test(name)) throw new TypeError(`"${name}" is not a valid type name: use 1 to 64 characters of a-z, 0-9 and -`);
   }
 
   /** The state of a new entity. */
@@ -131,7 +131,7 @@ export class Definition {
   }
 
   addUpcast(name: string, version: number, upcast: Omit<Upcast, "version">): void {
-    if (!Number.isInteger(version) || version < 1 || version > 1000) throw new TypeError(`${this.name}: event ${name}: a version is 1 to 1000`);
+    if (!Number.isInteger(version) || version < 1 || version > 1000) throw new TypeError(`${this.name}: event ${name}: a version must be between 1 and 1000`);
     const list = this.upcasts.get(name) ?? [];
     if (list.some((u) => u.version === version)) throw new TypeError(`${this.name}: event ${name} of version ${version} is upcast twice`);
     list.push({ version, ...upcast });
@@ -140,7 +140,7 @@ export class Definition {
 
   addMigration(version: number, migration: Omit<Upcast, "version">): void {
     if (this.kind === "transient") throw new TypeError(`${this.name}: a transient type stores no states to migrate`);
-    if (!Number.isInteger(version) || version < 1 || version > 1000) throw new TypeError(`${this.name}: a version of a state is 1 to 1000`);
+    if (!Number.isInteger(version) || version < 1 || version > 1000) throw new TypeError(`${this.name}: a version of a state must be between 1 and 1000`);
     if (this.migrations.some((m) => m.version === version)) throw new TypeError(`${this.name}: the state of version ${version} is migrated twice`);
     this.migrations.push({ version, ...migration });
     this.migrations.sort((a, b) => a.version - b.version);
@@ -165,7 +165,7 @@ export class Definition {
     this.older.clear();
     for (const [name, list] of this.upcasts) {
       const event = this.events.get(name);
-      if (!event) throw new TypeError(`${this.name}: event ${name} is upcast and not declared`);
+      if (!event) throw new TypeError(`${this.name}: event ${name} has an upcaster but is not declared`);
       list.forEach((u, i) => {
         if (i > 0 && u.version !== list[i - 1]!.version + 1) throw new TypeError(`${this.name}: event ${name} of version ${u.version - 1} is not upcast`);
         this.older.set(versioned(name, u.version), { next: versioned(name, u.version + 1), upcast: u });
@@ -182,7 +182,7 @@ export class Definition {
     });
     const said = this.options.stateVersion;
     if (said !== undefined && this.migrations.length > 0 && said !== this.stateVersion) {
-      throw new TypeError(`${this.name}: the state is of version ${this.stateVersion}, and stateVersion is ${said}`);
+      throw new TypeError(`${this.name}: the state has version ${this.stateVersion}, but stateVersion is ${said}`);
     }
   }
 
@@ -293,7 +293,7 @@ const stateName = "state";
 function upcasted({ schema, up }: Upcast, older: unknown, what: string): unknown {
   const made = synchronous(up(schema?.revives ? schema.read(older, "") : older), "the upcaster of", what);
   const text = json.write(made);
-  if (text === undefined) throw new TypeError(`${what} is upcast to nothing that JSON has`);
+  if (text === undefined) throw new TypeError(`${what} is upcast to a value that JSON cannot express`);
   return json.read(text, json.isExact());
 }
 
@@ -308,7 +308,7 @@ function versioned(name: string, version: number): string {
  */
 export function synchronous<T>(value: T, noun: string, name: string): T {
   if (typeof value === "object" && value !== null && typeof (value as { then?: unknown }).then === "function") {
-    throw new TypeError(`${noun} ${name} answered a promise: handlers are synchronous`);
+    throw new TypeError(`${noun} ${name} returned a promise: handlers are synchronous`);
   }
   return value;
 }

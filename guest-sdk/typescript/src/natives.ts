@@ -52,7 +52,7 @@ function take(): Natives {
     found[name] = global["__hostd_" + name];
     delete global["__hostd_" + name];
     if (found[name] === undefined) {
-      throw new Error("this SDK and the hostd that builds the module are not of one version: there is no " + name);
+      throw new Error("this SDK and the hostd that builds the module have different versions: missing " + name);
     }
   }
   return found as unknown as Natives;

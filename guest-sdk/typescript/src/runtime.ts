@@ -35,7 +35,7 @@ export function serve(name: string, version: string, ...types: { readonly defini
   if (types.length === 0) throw new TypeError("a module needs an entity type");
   const names = new Set<string>();
   for (const { definition } of types) {
-    if (names.has(definition.name)) throw new TypeError(`entity type ${definition.name} is there twice`);
+    if (names.has(definition.name)) throw new TypeError(`entity type ${definition.name} is registered twice`);
     names.add(definition.name);
     definition.link();
   }
@@ -106,7 +106,7 @@ function upcast(type: number, length: number): number {
 function stateOf(entity: Entity): string {
   if (entity.definition.runs) return entity.definition.runs.text(entity.state);
   const text = json.write(entity.state);
-  if (text === undefined) throw new TypeError(`the state of ${entity.definition.name} is nothing that JSON has`);
+  if (text === undefined) throw new TypeError(`the state of ${entity.definition.name} is a value that JSON cannot express`);
   return text;
 }
 
@@ -166,7 +166,7 @@ function run(entity: Entity, noun: "command" | "query", context: View): void {
     return;
   }
   const text = json.write(reply);
-  if (text === undefined) throw new TypeError(`the reply of ${noun} ${name} is nothing that JSON has`);
+  if (text === undefined) throw new TypeError(`the reply of ${noun} ${name} is a value that JSON cannot express`);
   frames.frame(output.reply, text);
 }
 
@@ -222,7 +222,7 @@ function call(number: number, first: any, length: number, type: number): number 
         describe(first);
         return -1;
     }
-    throw new Error(`the host made a call ${number}, which this SDK does not know`);
+    throw new Error(`the host made call ${number}, which this SDK does not support`);
   } catch (e) {
     if (number === 2 && isOutOfMemory(e)) return noRoom;
     describe(e);

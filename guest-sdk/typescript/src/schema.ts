@@ -87,10 +87,10 @@ export function schema<const L extends Literal>(literal: L): Schema<TypeOf<L>> {
 function compile(literal: Literal): Schema<unknown> {
   if (typeof literal === "string") return literal.endsWith("?") ? optional(word(literal.slice(0, -1))) : word(literal);
   if (Array.isArray(literal)) {
-    if (literal.length !== 1) throw new TypeError("the schema of a list has one element: what its elements are");
+    if (literal.length !== 1) throw new TypeError("the schema of a list must have one element: the schema of the list's elements");
     return list(compile(literal[0] as Literal));
   }
-  if (typeof literal !== "object" || literal === null) throw new TypeError(`${String(literal)} is no schema`);
+  if (typeof literal !== "object" || literal === null) throw new TypeError(`${String(literal)} is not a schema`);
   if (typeof (literal as Schema<unknown>).render === "function") return literal as Schema<unknown>;
   return object(literal as { [member: string]: Literal });
 }
@@ -103,7 +103,7 @@ function word(name: string): Schema<unknown> {
     case "boolean": return simple({ type: "boolean" }, {}, (v) => typeof v === "boolean" ? "" : "must be true or false");
     case "any": return any();
   }
-  throw new TypeError(`"${name}" is no type: there are string, integer, number, boolean and any`);
+  throw new TypeError(`"${name}" is not a type: use string, integer, number, boolean or any`);
 }
 
 /** Options of every schema. */
@@ -161,7 +161,7 @@ export function integer(of: Described<number> & Bounds<number> = {}): Schema<num
     render: (given) => described(given ? { type: ["integer", "string"], format: "int64", minimum, maximum } : { type: "integer", minimum, maximum }, of),
     read: (value, path) => {
       const number = typeof value === "string" && digits.test(value) ? Number(value) : value;
-      if (!Number.isSafeInteger(number)) throw new Misfit(path, "must be a whole number within 2^53");
+      if (!Number.isSafeInteger(number)) throw new Misfit(path, "must be an integer within 2^53");
       return within(number as number, minimum, maximum, path);
     },
   };
@@ -185,7 +185,7 @@ export function int64(of: Described<bigint> & Bounds<bigint> = {}): Schema<bigin
       if (typeof value === "bigint") number = value;
       // The text has the digits that JavaScript writes, if it is a number here.
       else if (typeof value === "string" && digits.test(value) || Number.isInteger(value) && Math.abs(value as number) < 1e20) number = BigInt(String(value));
-      else throw new Misfit(path, "must be a whole number of 64 bits");
+      else throw new Misfit(path, "must be a 64-bit integer");
       return within(number, minimum, maximum, path);
     },
   };
@@ -219,7 +219,7 @@ export function text(of: Described<string> & Bounds<number> = {}): Schema<string
   if (of.min !== undefined) json["minLength"] = of.min;
   if (of.max !== undefined) json["maxLength"] = of.max;
   return simple(json, of, (v) => {
-    if (typeof v !== "string") return "must be a text";
+    if (typeof v !== "string") return "must be a string";
     if (of.min === undefined && of.max === undefined) return "";
     let characters = 0;
     for (const _ of v) characters++;
@@ -230,7 +230,7 @@ export function text(of: Described<string> & Bounds<number> = {}): Schema<string
 
 /** One of several strings. */
 export function oneOf<const T extends string>(...texts: readonly T[]): Schema<T> {
-  if (texts.length === 0) throw new TypeError("one of none: no value would fit");
+  if (texts.length === 0) throw new TypeError("oneOf needs at least one value");
   return simple<T>({ enum: texts }, {}, (v) => texts.includes(v as T) ? "" : `must be one of ${texts.join(", ")}`);
 }
 

@@ -36,8 +36,7 @@ func (t *tally) change(at int64, add bool) {
 	t.total--
 }
 
-// maxExpected limits the number of places of a tally that one scan is compared
-// with.
+// maxExpected limits how many places of a tally one scan is compared with.
 const maxExpected = 4096
 
 // expect returns what a scan must find that starts at place from and reads up

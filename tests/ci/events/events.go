@@ -49,8 +49,8 @@ func (e *Event) Of() Test {
 	return Test{e.Package, e.Test}
 }
 
-// BuildOf returns the name that build failures give to the build of a package's
-// tests.
+// BuildOf returns the name under which go test reports that a package's tests
+// do not build.
 func BuildOf(pkg string) string { return pkg + " [" + pkg + ".test]" }
 
 // Read calls fn with each event of a stream. go test writes plain lines if it

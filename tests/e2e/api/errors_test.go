@@ -113,7 +113,7 @@ func wantDetail(t *testing.T, r refusal, err error) {
 	t.Helper()
 	want := map[string]proto.Message{
 		"rejection":                 &entityv1.Rejection{Code: "insufficient_funds", Message: "the balance is smaller than the amount"},
-		"payload that does not fit": &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "amount", Description: "is not a number of 64 bits in digits"}}},
+		"payload that does not fit": &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "amount", Description: "is not a 64-bit integer in digits"}}},
 		"sequence too low":          &entityv1.SequenceMismatch{Actual: 1},
 		"sequence too high":         &entityv1.SequenceMismatch{Actual: 1},
 	}[r.name]

@@ -66,7 +66,7 @@ func TestMisspeltMemberIsRejected(t *testing.T) {
 		path, body, want string
 		status           int
 	}{
-		{"SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":"x"}}`, `amount: is not a number of 64 bits in digits`, 400},
+		{"SendCommand", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":"x"}}`, `amount: is not a 64-bit integer in digits`, 400},
 		{"SendCommand", `{"entityType":"counter","entityId":"a","comand":"add"}`, `SendCommandRequest: unknown member \"comand\", did you mean \"command\"?`, 400},
 		{"SendCommand", `{"entityType":"countr","entityId":"a","command":"add"}`, `did you mean \"counter\"?`, 404},
 		{"SendCommand", `{"entityType":"counter","entityId":"a","command":"ad"}`, `did you mean \"add\"?`, 404},
@@ -93,7 +93,7 @@ func TestInvalidSchemaIsRejectedOnUpload(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	for schema, want := range map[string]string{
 		`{"properties":{"n":{"minimum":"1"}}}`: `module refused: manifest: entityTypes[0].commands[1].schema.properties.n.minimum: is not a number`,
-		`{"$ref":"http://127.0.0.1:1/x"}`:      `module refused: manifest: entityTypes[0].commands[1].schema.$ref: "http://127.0.0.1:1/x" leads out of the module`,
+		`{"$ref":"http://127.0.0.1:1/x"}`:      `module refused: manifest: entityTypes[0].commands[1].schema.$ref: "http://127.0.0.1:1/x" points outside the module`,
 		`{"title":7}`:                          `module refused: manifest: entityTypes[0].commands[1].schema.title: `,
 	} {
 		m := guest.Module{Manifest: fmt.Sprintf(`{"abi":1,"name":"x","entityTypes":[{"name":"bad","kind":"event-sourced","encoding":"json","commands":[{"name":"a"},{"name":"b","schema":%s}]}]}`, schema)}

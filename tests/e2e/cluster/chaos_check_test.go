@@ -106,7 +106,7 @@ func (k *kept) record(rec *journal.Record) error {
 
 // event checks the rules of timers for an event, and records the tokens that
 // are later compared with those of the other entity. If the first events of the
-// entity were compacted, a timer may have been set before.
+// entity were truncated, a timer may have been set before.
 func (k *kept) event(rec *journal.Record, kind string, e *chaosEvent) {
 	switch kind {
 	case "acted":
@@ -248,7 +248,7 @@ func mix(tokens []string) (digest int64) {
 
 // checkStates reads every entity's state and checks it against the rules. The
 // state of an entity that is never deleted is also compared with the answers to
-// callers, even if its events were compacted.
+// callers, even if its events were truncated.
 func (l *chaosLoad) checkStates(t *testing.T) map[dest][]byte {
 	t.Helper()
 	want, out := l.ledger(), map[dest][]byte{}
@@ -342,7 +342,7 @@ func (w *world) quiet() map[dest]uint64 {
 	return last
 }
 
-// wasCut reports whether the first events of an entity were compacted.
+// wasCut reports whether the first events of an entity were truncated.
 func wasCut(ctx context.Context, c *client.Client, d dest) bool {
 	for _, err := range c.ReadEvents(ctx, client.EventRange{EntityType: d.Type, EntityID: d.ID, From: 1}) {
 		_, cut := err.(*client.TruncatedError)

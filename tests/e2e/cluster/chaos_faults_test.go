@@ -16,7 +16,7 @@ func (n *notes) Errorf(format string, args ...any) { *n = append(*n, fmt.Sprintf
 
 // smallChaos is a history that follows every rule: the answers to callers, the
 // journal, and the events that a follower received. The first event of y was
-// compacted before the follower reached it.
+// truncated before the follower reached it.
 type smallChaos struct {
 	load    chaosLoad
 	records []journal.Record // records of entity x

@@ -38,7 +38,7 @@ type stream struct {
 	mu      sync.Mutex
 	events  map[string][]told // events by entity, in the order received
 	count   int
-	skipped uint64 // events that were compacted before it reached them
+	skipped uint64 // events that were truncated before it reached them
 	cursor  string
 	lives   int
 	err     error
@@ -70,7 +70,7 @@ func (s *stream) read(ctx context.Context, c *client.Client, follow bool) {
 
 // streams are several streams of each type. Each stream resumes repeatedly at
 // different nodes. The last one pauses in between, so that the events that it
-// needs next may have been compacted.
+// needs next may have been truncated.
 type streams struct {
 	all     []*stream
 	stop    context.CancelFunc
@@ -149,7 +149,7 @@ func readOnce(t *testing.T, c *client.Client, entityType string) *stream {
 
 // check compares a stream with the events of a journal, from the first event
 // that the journal has of each entity: the events must be the same, each once,
-// in order. Compacted events may be missing, and their number must equal the
+// in order. Truncated events may be missing, and their number must equal the
 // number of skipped events that the stream received.
 func (s *stream) check(t reporter, name string, have map[dest]*kept) {
 	missing := uint64(0)

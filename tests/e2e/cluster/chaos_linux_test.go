@@ -15,7 +15,7 @@ import (
 )
 
 // TestChaos kills, freezes, stops, partitions and wipes nodes and moves shards,
-// while entities use all features: snapshots that compact their events, timers,
+// while entities use all features: snapshots that truncate their events, timers,
 // messages and replies, deletion, and passivation after every command.
 // Followers of their types connect and disconnect. Each command, timer, message
 // and reply must take effect once. All replicas must be equal. The state in
@@ -55,7 +55,7 @@ func TestChaos(t *testing.T) {
 	cut, _ := chaosEntity(wholes)
 	w.Await("events are cut", func() bool { return wasCut(t.Context(), w.c, cut) })
 	// A node that has lost its disk gets all data from the other nodes, including
-	// the remaining records of compacted histories. This is the last fault,
+	// the remaining records of truncated histories. This is the last fault,
 	// because another disk may be lost only when the copy is complete.
 	w.do(kind{"empty", w.empty})
 	w.endChaos(l, f, others, wasm)

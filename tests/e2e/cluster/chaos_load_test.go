@@ -26,7 +26,7 @@ const (
 	chaosCallers                 = 16
 	chaosPause                   = 20 * time.Millisecond
 	// fatReply is the size of a large reply. A few of them fill an entity's
-	// idempotency window, so that events can be compacted.
+	// idempotency window, so that events can be truncated.
 	fatReply = 200 << 10
 	// fatEvery is the interval between large replies. It limits their number,
 	// because all of them are stored.

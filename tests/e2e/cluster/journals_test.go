@@ -108,7 +108,7 @@ func (s *shardJournal) records(fn func(id sharding.EntityID, at journal.Position
 				return err
 			}
 			if !last.Less(at) {
-				continue // the record was compacted, or was in an earlier block
+				continue // the record was truncated, or was in an earlier block
 			}
 			last = at
 			if err := fn(id, at, raw); err != nil {

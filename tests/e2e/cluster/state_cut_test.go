@@ -19,7 +19,7 @@ import (
 
 // TestNewestStateDuringCompaction checks that a request for an entity's newest
 // state succeeds and never returns an older state than before, however often
-// the newest state is compacted while it is read.
+// the newest state is truncated while it is read.
 func TestNewestStateDuringCompaction(t *testing.T) {
 	testkit.Long(t, "long")
 	const cuts = 12

@@ -146,8 +146,8 @@ type replayEvent []byte
 // lifetime is the stored data of an entity's current incarnation on a stopped
 // node.
 type lifetime struct {
-	begins journal.Sequence // sequence before its first event: the end of the previous incarnation, or of the compacted events
-	cut    bool             // the first events of this incarnation were compacted
+	begins journal.Sequence // sequence before its first event: the end of the previous incarnation, or of the truncated events
+	cut    bool             // the first events of this incarnation were truncated
 	lives  bool             // the entity is not deleted
 	events []replayEvent
 	snaps  []*journal.Snapshot

@@ -118,7 +118,7 @@ func TestIdleTimeOfManifestApplies(t *testing.T) {
 }
 
 // TestStatesOfCompactedHistories checks that states of an entity whose first
-// events were compacted are replayed from its oldest snapshot, also by a later
+// events were truncated are replayed from its oldest snapshot, also by a later
 // module, and that the error for an earlier state says at which sequence states
 // begin.
 func TestStatesOfCompactedHistories(t *testing.T) {

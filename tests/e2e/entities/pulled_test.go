@@ -12,7 +12,7 @@ import (
 )
 
 // TestPulledCompactedHistoryBeginsWithState checks that the exported history of an entity
-// whose first events were compacted begins with its earliest stored state, and
+// whose first events were truncated begins with its earliest stored state, and
 // that the later events can be replayed from it without the node.
 func TestPulledCompactedHistoryBeginsWithState(t *testing.T) {
 	n := newNode(t)

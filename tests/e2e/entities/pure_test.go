@@ -150,7 +150,7 @@ func TestImpureGuestIsReported(t *testing.T) {
 // TestPureGuestIsNotReported checks that entities that evolve only by their
 // events never differ when they are compared repeatedly: with and without
 // snapshots, with timers and schedules, after deletion and re-creation, with
-// compacted events, of a durable-state type, and read by a later module that
+// truncated events, of a durable-state type, and read by a later module that
 // evolves old events differently.
 func TestPureGuestIsNotReported(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", checks: 1, log: &lines{}}

@@ -18,9 +18,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestRetentionCompactsEvents checks that snapshots compact the events outside
+// TestRetentionCompactsEvents checks that snapshots truncate the events outside
 // the idempotency window of an entity whose type retains few events. The error
-// for a request for compacted events says at which sequence the events begin,
+// for a request for truncated events says at which sequence the events begin,
 // nothing else changes, and the data on disk verifies.
 func TestRetentionCompactsEvents(t *testing.T) {
 	testkit.Long(t, "long")
@@ -77,7 +77,7 @@ func TestRetentionCompactsEvents(t *testing.T) {
 
 // TestRetentionIsASetting checks that a setting overrides the type's retention
 // of events, from the next snapshot and for as long as the setting exists.
-// Compacted events do not come back.
+// Truncated events do not come back.
 func TestRetentionIsASetting(t *testing.T) {
 	const commands, key = 10_300, "entity.alarm.retain-events"
 	n := newNode(t)
@@ -155,7 +155,7 @@ func (n *node) fill(entityType string, from, commands int) {
 }
 
 // fillUntilCut sends commands to entity x of a type until its first hundred
-// events are compacted. It returns the number of commands.
+// events are truncated. It returns the number of commands.
 func (n *node) fillUntilCut(entityType string, from int) (sent int) {
 	n.t.Helper()
 	for end := time.Now().Add(60 * time.Second); n.begins(entityType) < 100; sent += 40 {
@@ -198,7 +198,7 @@ func (n *node) begins(entityType string) uint64 {
 	return math.MaxUint64
 }
 
-// streams checks the events that subscribers of a type with compacted events
+// streams checks the events that subscribers of a type with truncated events
 // receive.
 func (n *node) streams(first, last uint64) {
 	n.t.Helper()

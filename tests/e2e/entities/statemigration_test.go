@@ -6,7 +6,7 @@ import (
 )
 
 // TestStatesOfTruncatedHistoriesAreMigrated checks that a module with a new
-// state version reads the remaining snapshots of compacted histories by its
+// state version reads the remaining snapshots of truncated histories by its
 // migration and keeps all states. The previous module cannot read the states
 // that the new module writes, and is not given them.
 func TestStatesOfTruncatedHistoriesAreMigrated(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// ledgers is a node with ledgers whose first events were compacted.
+// ledgers is a node with ledgers whose first events were truncated.
 type ledgers struct {
 	*node
 	before string
@@ -46,7 +46,7 @@ func (l *ledgers) fillLedgers(times int) {
 	l.total += int64(times)
 }
 
-// cut reports whether the first events of a ledger were compacted.
+// cut reports whether the first events of a ledger were truncated.
 func (l *ledgers) cut(i int) bool {
 	for _, err := range l.c.ReadEvents(l.t.Context(), client.EventRange{EntityType: "ledger", EntityID: fmt.Sprint("l", i)}) {
 		return err != nil && strings.Contains(err.Error(), "before sequence ")
@@ -98,7 +98,7 @@ func (l *ledgers) whole() {
 func (l *ledgers) faulted() {
 	l.t.Helper()
 	for i := range manyLedgers {
-		if total, err := l.ask(i); err == nil || !strings.Contains(err.Error(), "first events were compacted") {
+		if total, err := l.ask(i); err == nil || !strings.Contains(err.Error(), "first events were truncated") {
 			l.t.Errorf("ledger %d has %d, %v, want a refusal", i, total, err)
 		}
 		if _, err := l.c.Send(l.t.Context(), client.Command{EntityType: "ledger", EntityID: fmt.Sprint("l", i), Name: "add", Data: []byte(`{"amount":1}`)}); err == nil {

@@ -31,7 +31,7 @@ func (l *ledgers) importedFrom(file *bytes.Buffer) *ledgers {
 }
 
 // TestImportKeepsStatesOfTruncatedHistories checks that a cluster that imports
-// entities with compacted histories has their states, and requires a comparison
+// entities with truncated histories has their states, and requires a comparison
 // before another module serves them, like the original cluster.
 func TestImportKeepsStatesOfTruncatedHistories(t *testing.T) {
 	from := newLedgers(t)

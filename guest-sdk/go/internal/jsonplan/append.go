@@ -13,7 +13,7 @@ import (
 
 // Errors of Plan.Append, apart from those of a type's own methods.
 var (
-	ErrNotFinite = errors.New("json: NaN and infinity have no JSON")
+	ErrNotFinite = errors.New("json: NaN and infinity cannot be written as JSON")
 	ErrDepth     = errors.New("json: nested too deep")
 )
 

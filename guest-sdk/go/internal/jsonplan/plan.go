@@ -233,7 +233,7 @@ func (b *builder) collect(n *node, t reflect.Type, path string, base uintptr, de
 			continue
 		}
 		if !f.IsExported() {
-			return &TypeError{path + "." + f.Name, `is not exported and would be lost; export it, or say json:"-"`}
+			return &TypeError{path + "." + f.Name, `is not exported and would be lost; export it, or tag it json:"-"`}
 		}
 		if name == "" {
 			name = f.Name
@@ -269,7 +269,7 @@ func embeds(t reflect.Type) bool {
 func (b *builder) add(n *node, f reflect.StructField, name, options, path string, base uintptr, depth int, depths map[string]int) error {
 	path += "." + f.Name
 	if strings.ContainsAny(name, "\"\\") {
-		return &TypeError{path, "a json name cannot hold a quote or a backslash"}
+		return &TypeError{path, "a json name cannot contain a quote or a backslash"}
 	}
 	omitEmpty := false
 	for option := range strings.SplitSeq(options, ",") {
@@ -285,7 +285,7 @@ func (b *builder) add(n *node, f reflect.StructField, name, options, path string
 		if before < depth {
 			return nil
 		}
-		return &TypeError{path, "the name " + name + " is there twice"}
+		return &TypeError{path, "the name " + name + " is duplicated"}
 	}
 	depths[name] = depth
 	elem, err := b.node(f.Type, path)

@@ -404,8 +404,8 @@ func TestTypesThatCannotBeJSON(t *testing.T) {
 		"jsonplan.writesOnly has MarshalJSON without":          reflect.TypeFor[writesOnly](),
 		"jsonplan.readsOnly has UnmarshalText without":         reflect.TypeFor[[]readsOnly](),
 		".N: json option string is not supported":              reflect.TypeFor[quotedField](),
-		".A: a json name cannot hold":                          reflect.TypeFor[quoteField](),
-		".B: the name A is there twice":                        reflect.TypeFor[twiceField](),
+		".A: a json name cannot contain":                       reflect.TypeFor[quoteField](),
+		".B: the name A is duplicated":                         reflect.TypeFor[twiceField](),
 		"pointerField.Base: an embedded pointer is not":        reflect.TypeFor[pointerField](),
 		"map[string][]*jsonplan.hidden[][].secret: is not exp": reflect.TypeFor[map[string][]*hidden](),
 	} {

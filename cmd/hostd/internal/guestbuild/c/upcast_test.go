@@ -140,12 +140,12 @@ func TestInconsistentUpcastsAreRejected(t *testing.T) {
 	}
 	const evolves = `{"a", evolve, three_fields}, `
 	for _, wrong := range []struct{ events, want string }{
-		{evolves + `{"b", evolve, one_fields, "a", up_one}`, "has upcast, and no evolve"},
-		{evolves + `{"b", NULL, one_fields, "a"}`, "has upcast, and no evolve"},
-		{evolves + `{"b", NULL, one_fields, "c", up_one}`, "upcast to none"},
-		{`{"a", NULL, one_fields, "b", up_one}, {"b", NULL, one_fields, "a", up_one}`, "upcast to none"},
-		{`{"a", NULL, one_fields}`, "has evolve, and no upcast"},
-		{`{"a", evolve, one_fields, NULL, up_one}`, "has evolve, and no upcast"},
+		{evolves + `{"b", evolve, one_fields, "a", up_one}`, "needs upcast and must not have evolve"},
+		{evolves + `{"b", NULL, one_fields, "a"}`, "needs upcast and must not have evolve"},
+		{evolves + `{"b", NULL, one_fields, "c", up_one}`, "must be upcast to a declared event"},
+		{`{"a", NULL, one_fields, "b", up_one}, {"b", NULL, one_fields, "a", up_one}`, "must be upcast to a declared event"},
+		{`{"a", NULL, one_fields}`, "needs evolve and must not have upcast"},
+		{`{"a", evolve, one_fields, NULL, up_one}`, "needs evolve and must not have upcast"},
 	} {
 		out := filepath.Join(t.TempDir(), "guest.wasm")
 		var said bytes.Buffer

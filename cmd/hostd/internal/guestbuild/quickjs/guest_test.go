@@ -37,14 +37,14 @@ func TestScriptFaultsEndTheInstance(t *testing.T) {
 		{"broken", "", trap, []string{"TypeError: cannot read property 'of' of undefined\n    at broken (helper.js:3)\n    at <anonymous> (odd.ts:"}},
 		{"thrown", "", trap, []string{"[object Object]"}},
 		{"caused", "", trap, []string{"Error: above\n", "caused by RangeError: below\n"}},
-		{"clock", "", trap, []string{"there is no clock while a state evolves", "(odd.ts:11)"}},
-		{"made", "", trap, []string{"there is no clock while a state evolves", "(odd.ts:12)"}},
-		{"random", "", trap, []string{"there are no random numbers while a state evolves", "(odd.ts:13)"}},
-		{"late", "", trap, []string{"TypeError: event late answered a promise: handlers are synchronous"}},
-		{"async", "", trap, []string{"TypeError: command async answered a promise"}},
+		{"clock", "", trap, []string{"the clock is not available while events are applied", "(odd.ts:11)"}},
+		{"made", "", trap, []string{"the clock is not available while events are applied", "(odd.ts:12)"}},
+		{"random", "", trap, []string{"random numbers are not available while events are applied", "(odd.ts:13)"}},
+		{"late", "", trap, []string{"TypeError: event late returned a promise: handlers are synchronous"}},
+		{"async", "", trap, []string{"TypeError: command async returned a promise"}},
 		{"promise", "", trap, []string{"a promise was used: handlers are synchronous"}},
 		{"unknown", "", trap, []string{"TypeError: odd has no event never", "(odd.ts:58)"}},
-		{"nothing", "", trap, []string{"the reply of command nothing is nothing that JSON has"}},
+		{"nothing", "", trap, []string{"the reply of command nothing is a value that JSON cannot express"}},
 		{"move", `"x"`, trap, []string{"TypeError: not a function"}},
 		{"spin", "", []guest.FaultKind{guest.FaultFuel}, nil},
 		{"deep", "", trap, []string{"RangeError: Maximum call stack size exceeded", "at down (odd.ts:44)"}},
@@ -135,7 +135,7 @@ func TestScriptClockAndRandomnessAreDeterministic(t *testing.T) {
 			t.Errorf("a query reads the setting as %q, %v, want %s", answer, err, want)
 		}
 	}
-	if _, err := g.Query(0, input("draw", ""), guest.Env{}); !strings.Contains(words(err), "a query has no random numbers") {
+	if _, err := g.Query(0, input("draw", ""), guest.Env{}); !strings.Contains(words(err), "random numbers are not available in a query") {
 		t.Errorf("%v %s", err, words(err))
 	}
 }

@@ -1,4 +1,4 @@
-// Before is a ledger whose events are compacted.
+// Before is a ledger whose events are truncated.
 package main
 
 import (
@@ -18,7 +18,7 @@ type Added struct {
 }
 
 // reply is so long that a few replies fill the idempotency window, so that
-// events are compacted early.
+// events are truncated early.
 var reply = strings.Repeat("x", 200_000)
 
 // Type declares the entity type.

@@ -19,7 +19,7 @@ type Added struct {
 }
 
 // reply is so long that a few replies fill the idempotency window, so that
-// events are compacted early.
+// events are truncated early.
 var reply = strings.Repeat("x", 200_000)
 
 // Type declares the entity type.
