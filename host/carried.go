@@ -26,8 +26,8 @@ import (
 // node lies.
 type carried struct{ n *Node }
 
-// exported maps the procedures of exports and imports that get an audit line to
-// their verbs.
+// exported maps procedures of exports and imports to the verbs of their audit
+// lines. Calls of their other procedures get no line.
 var exported = map[string]string{
 	peerv1connect.TransferServiceHoldProcedure:        "export",
 	peerv1connect.TransferServiceCutProcedure:         "export",

@@ -49,7 +49,7 @@ type CallOptions struct {
 	// Services are the services whose calls are audited. Every rpc needs a
 	// verb.
 	Services []protoreflect.ServiceDescriptor
-	// All audits every call. Otherwise only changes and rejected calls are.
+	// All audits every call. Otherwise only changes and rejected calls are audited.
 	All bool
 	// Continue allows changes although their line cannot be written. Otherwise
 	// such changes are rejected with the code unavailable.

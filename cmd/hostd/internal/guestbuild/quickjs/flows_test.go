@@ -169,8 +169,8 @@ func do(parts ...func() error) error {
 	return nil
 }
 
-// versionFlows are the versions of one function, with what a load of the history
-// of the first one finds.
+// versionFlows are the versions of one function, each with the error that is
+// expected when it loads the history of the first version.
 var versionFlows = []struct {
 	body func(f *hostd.Flow) error
 	want string
@@ -219,7 +219,7 @@ const (
 
 var mistakes = []string{"foreign", "spin", "thrown", "open", "dates", "finally", "acted"}
 
-// mistake returns the number of a type of which there is none in Go.
+// mistake returns the number of a type that exists only in TypeScript.
 func mistake(name string) int32 {
 	return int32(flowVersions + len(versionFlows) + slices.Index(mistakes, name))
 }
@@ -239,13 +239,13 @@ func goFlows() *hostd.Guest {
 type flowHost struct {
 	t      *testing.T
 	rng    *rand.Rand
-	native *hostd.Guest    // nil for none
-	script *guest.Instance // nil for none
+	native *hostd.Guest    // module in Go; nil if there is none
+	script *guest.Instance // module in TypeScript; nil if there is none
 	typ    int32
 	events []flowEvent
 	now    int64
 	calls  []abi.Send
-	late   []abi.Send // whose outcome was delivered
+	late   []abi.Send // calls whose outcome was delivered
 	resume int
 	timers map[string]abi.Timer
 	counts map[string]int
@@ -589,7 +589,7 @@ func TestFlowMistakes(t *testing.T) {
 	m := flows(t)
 	for _, tt := range []struct {
 		name, want string
-		calls      int // that are answered before the mistake
+		calls      int // number of calls that are answered before the mistake
 	}{
 		{"foreign", "hostd: run r1, step 1: the workflow awaits something that is not a step", 1},
 		{"thrown", "hostd: run r1, step 1: TypeError: cannot read property 'of' of undefined [flows.ts:116]", 1},
