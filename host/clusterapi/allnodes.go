@@ -23,8 +23,8 @@ const (
 	nodePause   = time.Second
 )
 
-// allNodes is the part of this node that calls to all nodes use. All fields are
-// required.
+// allNodes holds the parts of this node on which calls to all nodes depend. All
+// fields are required.
 type allNodes struct {
 	Self    string
 	Nodes   memberLister

@@ -131,7 +131,7 @@ type Settings interface {
 type Setting struct {
 	Key      string
 	Value    string
-	Revision uint64 // revision of the change that wrote it
+	Revision uint64 // revision of the change that wrote the setting
 }
 
 // Errors of operations and settings.

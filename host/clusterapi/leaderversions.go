@@ -25,7 +25,7 @@ type leaderVersions struct {
 	looked  time.Time
 	change  uint64
 	leaders []sharding.NodeID // leaders by shard
-	changed []uint64          // by shard: number of its last change
+	changed []uint64          // number of the last change of each shard
 }
 
 func newLeaderVersions() *leaderVersions { return &leaderVersions{epoch: rand.Text()} }

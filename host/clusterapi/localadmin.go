@@ -46,7 +46,7 @@ func (s localAdmin) Drain(ctx context.Context, node sharding.NodeID) error {
 	if err != nil || leaderproxy.FromPeer(ctx) {
 		return err
 	}
-	return s.Member.AwaitClusterView(ctx) // the caller then looks on this node whether the operation is pending
+	return s.Member.AwaitClusterView(ctx) // the caller then checks on this node whether the operation is pending
 }
 
 func (s localAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
@@ -118,7 +118,7 @@ func (s localAdmin) hasLeft(ctx context.Context, node sharding.NodeID) bool {
 }
 
 // submit submits an operation on this node or, if the coordinator runs on a
-// different node, calls elsewhere for that node.
+// different node, calls the function elsewhere for that node.
 func (s localAdmin) submit(ctx context.Context, o coordinator.Operation, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) (remaining int, err error) {
 	remaining, err = s.Member.Operate(ctx, o)
 	var away *sharding.NotLeaderError

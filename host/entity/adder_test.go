@@ -21,7 +21,7 @@ import (
 // "trap" traps. The reply, and the query "sum", are the sum in decimal.
 type adder struct {
 	w    *world
-	rev  uint64 // revision of the activation that opened the instance; another one with the same module may use it
+	rev  uint64 // revision of the activation that opened the instance; activations of the same module share it
 	sums map[uint64]int64
 	most int
 	fuel int64

@@ -109,7 +109,7 @@ type alwaysOnShard struct {
 	listed    bool     // the shard is in alwaysOnStarter.shards
 	types     []string // types to read; the ids of the first type are read up to after
 	after     string
-	typ       string   // type of page
+	typ       string   // type of the entities in page
 	page      []string // ids that were read and not started
 	returning []sharding.EntityID
 	back      map[sharding.EntityID]heldBack

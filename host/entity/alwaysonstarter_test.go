@@ -183,8 +183,8 @@ func TestFailedStartsBackOff(t *testing.T) {
 	}
 }
 
-// TestUnreadableTypeIsRetried checks that a type is retried as a
-// whole.
+// TestUnreadableTypeIsRetried checks that a type whose ids could not be read is
+// retried as a whole.
 func TestUnreadableTypeIsRetried(t *testing.T) {
 	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"], w.broken = []string{"x"}, errors.New("damaged")

@@ -7,20 +7,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// commitBarriers are the commit barriers of a shard. They hold the outcomes of requests
-// until everything that these have seen is committed and, for reads, until a
-// ReadIndex round has confirmed that this node still leads.
+// commitBarriers are the commit barriers of a shard. They hold the outcomes of
+// requests until everything that these have seen is committed and, for reads,
+// until a ReadIndex round has confirmed that this node still leads.
 //
 //	await --> gate decided, round confirmed --> answered
 //	     \-> round failed                   --> answered: not the leader
 //	      \-> its proposal is lost          --> decided again
 //
 // A query must see a state at least as new as the moment when it arrived, so it
-// waits for a ReadIndex round that is requested after that. If the entity is
-// not in memory, the round runs while the entity is loaded: it shows that this
-// node led the shard after the query arrived, and the state that the query sees
-// later can only be newer. A request notes the lowest number that this round
-// can have, because an executor numbers rounds over all its shards.
+// waits for a ReadIndex round that is requested after its arrival. If the
+// entity is not in memory, the round runs while the entity is loaded: it shows
+// that this node led the shard after the query arrived, and the state that the
+// query sees later can only be newer. A request notes the lowest number that
+// this round can have, because an executor numbers rounds over all its shards.
 type commitBarriers struct {
 	awaiting    []*request.Request // requests with a known outcome
 	needsRound  bool               // some outcomes need a ReadIndex round that was not requested yet

@@ -99,9 +99,9 @@ func TestReadOnlyNodeRejectsDelete(t *testing.T) {
 	}
 }
 
-// TestEntityEvictedByItsOwnRecordIsNotUsed checks that a record that closes a
-// batch which the log refuses at once, as it does when it is full, ends neither
-// the executor nor the entity.
+// TestEntityEvictedByItsOwnRecordIsNotUsed checks a record that closes a batch
+// when the log is full, so that the log refuses the batch at once. That must
+// stop neither the executor nor the entity.
 func TestEntityEvictedByItsOwnRecordIsNotUsed(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.BatchBytes = 1 // each record closes its batch

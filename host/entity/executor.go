@@ -120,8 +120,8 @@ type appliedEntry struct {
 	Fence    sharding.Term
 	Proposal uint64
 	Index    uint64 // index of the raft entry
-	Clock    int64  // the shard's log clock after it
-	Revision uint64 // the revision of the shard's activations after it
+	Clock    int64  // the shard's log clock after the entry
+	Revision uint64 // the revision of the shard's activations after the entry
 	Err      error  // nil if the entry took effect
 	// Proof is the checksum of the shard's rows after the entry, if replicas
 	// compute one for it.

@@ -227,7 +227,7 @@ func TestExecutorContinuesDuringSlowGuestCall(t *testing.T) {
 	var slept atomic.Int64
 	log := &committer{in: make(chan appliedEntry, 1<<16), done: make(chan struct{}), records: map[sharding.EntityID][]journal.Record{}}
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
-		time.Sleep(3 * time.Millisecond) // opening is slow too
+		time.Sleep(3 * time.Millisecond) // opening an instance is slow too
 		return &sleeper{t: t, sums: map[uint64]int64{}, slept: &slept}, nil
 	}}
 	// An instance is full at 1 MiB, so every entity gets its own.

@@ -99,8 +99,8 @@ func TestFairQueueServesTypesOfCallerEqually(t *testing.T) {
 
 // TestFairQueueMatchesModel checks under random operations that no item is lost
 // or duplicated, that items with the same caller and type stay in order, and
-// that no caller is served twice while an item of another caller waits that was
-// there before the first of these turns.
+// that a caller is never served twice before an item of another caller that was
+// already waiting at the first of these two turns.
 func TestFairQueueMatchesModel(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -39,7 +39,7 @@ func (m *residents) hibernate(l *idle, e *entity) bool {
 	l.Take(e)
 	e.shard.entities.Remove(e)
 	e.inst.SetHibernated(e.handle, p)
-	e.phase, e.inst, e.typ, e.seen = cold, nil, nil, window.Window{} // in case there still is a reference to e
+	e.phase, e.inst, e.typ, e.seen = cold, nil, nil, window.Window{} // in case a reference to e remains
 	return true
 }
 

@@ -156,7 +156,7 @@ func (in *guestInstance[E]) SetHibernated(h uint32, p resident.Slot) {
 // MoveHibernated notes the new slot of a record.
 func (in *guestInstance[E]) MoveHibernated(h uint32, p resident.Slot) { in.hibernated[h] = p }
 
-// Wake replaces a record by its entity.
+// Wake replaces the record of a hibernated entity by the entity.
 func (in *guestInstance[E]) Wake(h uint32, e E) { in.hibernated[h], in.entities[h] = 0, e }
 
 // HibernatedSlots are the slots of hibernated entities by handle, 0 if there is none.

@@ -44,7 +44,8 @@ func (m *residents) makeRoom(p *instancePool[*entity]) {
 const shedLooks = 256
 
 // shedOwn evicts an entity of the pool, for a type that cannot have another
-// instance: the one that has been idle longest among a few of them.
+// instance. It examines a few entities and evicts the one that has been idle
+// longest.
 func (m *residents) shedOwn(p *instancePool[*entity]) {
 	var victim *entity
 	for _, in := range p.Instances() {

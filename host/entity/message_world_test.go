@@ -285,7 +285,7 @@ type delivery struct {
 
 // pairWindow is the number of concurrent deliveries per channel. It is more
 // than one so that a message that finds no room does not block later ones,
-// which may make the room.
+// whose execution may free that room.
 const pairWindow = 5
 
 // waiting returns the messages of the outbox whose channel may have another

@@ -67,12 +67,12 @@ func refusesClient(t *Type, r *request.Request) bool {
 	return t != nil && r.Kind == request.Command && t.Internal[r.Name] && !isInternal(r)
 }
 
-// checkMessageRoom returns an error if the output's messages exceed a limit.
-// The answer to the executed message always fits if it is the only message: it
-// takes the place of that message, and otherwise two entities with full
-// outboxes could wait for each other forever. Commands of clients and timers
-// may use only half of the room, so that entities which execute messages can
-// send more.
+// checkMessageRoom returns an error if the output's messages exceed a limit. If
+// the answer to the executed message is the only message, it always fits,
+// because it takes the place of the executed message. Otherwise two entities
+// with full outboxes could wait for each other forever. Commands of clients and
+// timers may use only half of the room, so that entities which execute messages
+// can send more.
 func (d *decider) checkMessageRoom(e *entity, r *request.Request) error {
 	if len(d.output.Sends) == 0 || r.Kind == request.Deliver && r.Delivery.OnReply != "" && len(d.output.Sends) == 1 {
 		return nil

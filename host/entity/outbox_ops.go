@@ -126,7 +126,8 @@ func (s *shard) askRefuse(r *request.Request) {
 	s.runner.Start(q)
 }
 
-// refuse records the rejection of a message without its entity.
+// refuse records the rejection of a message. Its entity is not called and need
+// not be in memory.
 func (s *shard) refuse(q *inquiry) {
 	r := q.req
 	if _, asked := s.refusals[q]; !asked {

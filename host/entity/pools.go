@@ -6,7 +6,7 @@ import (
 
 // instancePool holds an executor's instances of one module.
 type instancePool[E comparable] struct {
-	typ       *Type // any type of the module: they share Instantiate
+	typ       *Type // any type of the module, since all its types share Instantiate
 	most      int64 // bytes at which an instance is full
 	instances []*guestInstance[E]
 	counters  []*typeCounter // counters of types, by the type's index in the module

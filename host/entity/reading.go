@@ -95,8 +95,8 @@ func (r *readTurn) leave() {
 	}
 }
 
-// costlyBytes is the size of the records that a load reads from which the load
-// is costly. A load that starts from a snapshot usually reads less.
+// costlyBytes is the number of record bytes after which a load counts as costly. A
+// load that starts from a snapshot usually reads less.
 const costlyBytes = 1 << 20
 
 // costlyMost bounds the entities of an executor whose loads are known to be

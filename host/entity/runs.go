@@ -14,8 +14,8 @@ import (
 )
 
 // The entity row of a run has its status, so that runs can be listed without
-// their modules. Whether a run is open follows from its events, which decide
-// for replays too; the module only reports how far the run is.
+// their modules. The run's events alone determine whether it is open, so a
+// replay gets the same result. The module only reports the progress of the run.
 
 // runSection adds the status of a run to the record of a command that has
 // events.
@@ -45,9 +45,9 @@ func runStatus(out *abi.Output) journal.RunStatus {
 }
 
 // answerIdle answers a client's command that changes nothing about a run, and
-// reports whether this is one. Starts are repeated to learn the result, so a
-// record for each, with the result in it, would let a caller fill the disk. No
-// record remembers the command's id: a retry is decided again, as after a
+// reports whether this is one. Clients repeat a start to learn the result. If
+// each repetition wrote a record with the result, a caller could fill the disk.
+// No record remembers the command's id: a retry is decided again, as after a
 // rejection.
 func (d *decider) answerIdle(e *entity, r *request.Request) bool {
 	out := &d.output
@@ -83,8 +83,9 @@ const commandEnd = "hostd-end"
 //
 // The guest's state then contains events that are not written, so the entity is
 // loaded again. If the module has commandEnd, the request is then decided by
-// that command (postponed). Otherwise, or if the module has not ended the
-// run then, the event is the node's own: nothing else takes effect (ended).
+// that command (postponed). If it has not, or if its commandEnd does not end the
+// run, the node writes an end event of its own, and no other output takes effect
+// (ended).
 func (d *decider) endOversizedRun(e *entity, r *request.Request) (ended, postponed bool) {
 	out := &d.output
 	n := len(out.Events)

@@ -40,7 +40,7 @@ type shard struct {
 	state   leadership
 	term    sharding.Term // term in which the executor leads, or led last
 	elected sharding.Term // term in which the executor leads, or led last
-	noop    sharding.Term // highest term whose no-op has been applied here
+	noop    sharding.Term // highest term whose no-op has been applied on this node
 	reopen  uint64        // number of the first proposal after a reopening in this term; 0 if there was none
 	owes    bool          // paced work was left when the term began
 	clock   int64         // highest recordedAt seen; the log clock never decreases

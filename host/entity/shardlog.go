@@ -12,8 +12,7 @@ import (
 //
 //	open batch, open ops --closed--> proposed --done--> decided
 //
-// Outcomes that have seen undecided proposals wait behind the commit barriers
-// of commitBarriers.
+// Outcomes that have seen undecided proposals wait in commitBarriers.
 type shardLog[E any] struct {
 	commitBarriers
 

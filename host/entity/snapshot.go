@@ -40,7 +40,7 @@ func newSnapshots(b *base) snapshots {
 // for snapshots. A lower number of failures may be the fault of one entity.
 const failuresOfModule = 3
 
-// failures counts the failures of a module within noSnapshotsFor.
+// failures counts the failures of a module within a period of noSnapshotsFor.
 type failures struct {
 	calls int
 	until time.Time

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// checkEvery is the sampling interval: one of this many stays in memory is
+	// checkEvery is the sampling interval: one in this many stays in memory is
 	// checked.
 	checkEvery = 1000
 	// checkQueue bounds the waiting states, each of at most
@@ -45,7 +45,7 @@ var (
 // StateCheckOptions configure a StateChecker. Zero numbers mean the default.
 type StateCheckOptions struct {
 	Histories  HistoryReader
-	Every      int    // check one of this many stays in memory, default 1,000; negative checks none
+	Every      int    // one in this many stays in memory is checked, default 1,000; negative: none
 	Seed       uint64 // determines which stays are checked
 	ChunkBytes int    // events passed to a guest at a time, default 128 KiB
 	Now        func() time.Time

@@ -105,9 +105,9 @@ func (f *firings) Fire(r *request.Request) timers.Span {
 func (f *firings) End(*request.Request) { f.ended++ }
 
 // TestTimersAreTraced checks the trace of the record of a timer that was set
-// within a span. It has the span of the firing, or without a span maker that of
-// the command that set the timer, and a flag that a timer caused it. Other
-// timers have no trace.
+// within a span. The trace has the span of the firing, and a flag that a timer
+// caused it. Without a span maker, it has the span of the command that set the
+// timer. Other timers have no trace.
 func TestTimersAreTraced(t *testing.T) {
 	set := journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}
 	after := set

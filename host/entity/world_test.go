@@ -85,7 +85,7 @@ type world struct {
 	busy       bool
 	bounded    bool // the type has instances of its own
 	long       bool // every guest call runs long
-	often      int  // how many of five commands are retries, in addition to one
+	often      int  // often+1 of five commands are retries
 	brisk      bool // nothing but the log is slow, so much is in flight
 	prompt     bool // no guest call runs long or faults at random
 	number     int  // number of commands sent by tell
@@ -155,8 +155,8 @@ type roomFunc func() bool
 
 func (f roomFunc) HasRoom() bool { return f() }
 
-// serve makes the node serve a revision of the activation. Every other revision
-// has the same module.
+// serve makes the node serve a revision of the activation. Two successive
+// revisions, 2n and 2n+1, have the same module.
 func (w *world) serve(revision uint64) {
 	w.newest = max(w.newest, revision)
 	w.typ = &Type{Name: "tally", Durable: w.durable, AlwaysOn: w.autostart, Singleton: w.singleton, Transient: w.transient, Workflow: w.workflow, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}

@@ -73,9 +73,8 @@ func TestUnknownCacheFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// TestForeignCacheFilesAreRemoved checks that code sealed with a different key
-// is not used, and that neither is a record sealed with it that a module passed
-// its trial.
+// TestForeignCacheFilesAreRemoved checks that neither code nor the record of a
+// passed trial is used if it was sealed with a different key.
 func TestForeignCacheFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	mine, other := []byte("mine"), []byte("other")

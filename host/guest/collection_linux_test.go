@@ -90,10 +90,11 @@ func BenchmarkSlice(b *testing.B) {
 // alternates that with loops of the host, which can be stopped anywhere, so
 // that other load on the machine affects both equally. ms-more is how much
 // longer the guests' worst wait is than the worst wait with loops of the host.
-// over-15ms is how many waits were longer than 15 ms, and of how many. A wait
-// continues while the thread of the guest has no processor: ms-off is how long
-// the threads of this process waited for a processor next to the guests, in
-// total, and ms-stolen is the time that the machine's hypervisor took.
+// over-15ms is the number of waits longer than 15 ms, and "of" is the number of
+// all waits. A wait continues while the guest's thread has no processor, so
+// two more figures tell how much of the waiting the machine caused. ms-off is
+// the total time for which threads of this process waited for a processor while
+// the guests ran, and ms-stolen is the time that the hypervisor took.
 func BenchmarkCollection(b *testing.B) {
 	for _, h := range hogs() {
 		b.Run(h.name, func(b *testing.B) {
@@ -117,7 +118,7 @@ func BenchmarkCollection(b *testing.B) {
 }
 
 // compareCollections measures garbage collections while loops of the host run,
-// and while the guests run that start begins.
+// and then while the guests run. start starts the guests.
 func compareCollections(b *testing.B, start func() (stop func())) {
 	var host, guest waits
 	for b.Loop() {

@@ -247,9 +247,9 @@ func FuzzWalkerMatchesLibrary(f *testing.F) {
 	})
 }
 
-// alike reports whether the library and the walker parse a text equally: it has
-// no duplicate members, no numbers that only one of them represents exactly,
-// and no escapes that they decode differently.
+// alike reports whether the library and the walker parse a text equally. They
+// do if it has no duplicate members, no numbers that only one of them
+// represents exactly, and no escapes that they decode differently.
 func alike(text string) bool {
 	var v any
 	d := json.NewDecoder(strings.NewReader(text))

@@ -232,8 +232,8 @@ type preemptions int
 
 func (p *preemptions) Preempt() { *p++ }
 
-// TestLongCallsInvokeLong checks that a long call preempts Env.Long once while it runs,
-// and that short calls and Apply do not.
+// TestLongCallsInvokeLong checks that a long call notifies Env.Long once while
+// it runs, and that short calls and Apply do not.
 func TestLongCallsInvokeLong(t *testing.T) {
 	g := start(t, Options{}, spin())
 	g.SetBudgets(Budgets{Event: unlimited})

@@ -135,10 +135,11 @@ func shifted(code []byte, by int) []byte {
 // shifts is the number of positions at which each kernel is measured.
 const shifts = 9
 
-// BenchmarkKernels measures the cost of metering. It runs each tight loop
-// unmodified and metered, alternately, takes the fastest run of each at each of
-// several positions, and compares the medians of these. It also reports the
-// nanoseconds per unit of fuel. At its end it prints the ratios as a table.
+// BenchmarkKernels measures the cost of metering. It alternates unmodified and
+// metered runs of each tight loop, at several positions in the code. At each
+// position it takes the fastest run of both kinds, and then it compares the
+// medians over the positions. It also reports the nanoseconds per unit of fuel.
+// At its end it prints the ratios as a table.
 func BenchmarkKernels(b *testing.B) {
 	table := "metered over plain"
 	for _, name := range kernelNames {

@@ -24,7 +24,7 @@ func BenchmarkNeighbour(b *testing.B) {
 					b.Fatal(err)
 				}
 				took = append(took, time.Since(began))
-				runtime.Gosched() // as an executor does that waits for its next command
+				runtime.Gosched() // like an executor that waits for its next command
 			}
 			slices.Sort(took)
 			b.ReportMetric(float64(took[len(took)*99/100]), "ns-p99")

@@ -136,9 +136,9 @@ func TestUnrolledLoopsCostEachIteration(t *testing.T) {
 	}
 }
 
-// TestEveryPathIsCharged checks that a path around the cases of a big switch
-// pays for its own instructions, because the last case before them in the file
-// does not pay for them.
+// TestEveryPathIsCharged checks that a path that avoids the cases of a big
+// switch pays for the instructions after them. Those instructions must not be
+// charged to the last case, which this path does not pass.
 func TestEveryPathIsCharged(t *testing.T) {
 	const work = 300
 	heavy := cat(bytes.Repeat(cat(get(0), i32c(3), op(opI32Add), op(opLocalSet, uleb(0))), work/3)) // each repetition is a constant, an addition and a local.set: 3 units

@@ -15,8 +15,8 @@ const (
 	compilerGate   = "gate"   // the compiler waits for this file
 )
 
-// compileAtGate compiles as a child process that counts its starts and waits at
-// a gate, both files in dir.
+// compileAtGate is the compilation of a child process for tests. It counts its
+// starts in one file of dir and waits until another file, the gate, exists.
 func compileAtGate(dir string) (exitCode int) {
 	starts, err := os.OpenFile(filepath.Join(dir, compilerStarts), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err == nil {

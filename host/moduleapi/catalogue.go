@@ -194,8 +194,8 @@ func (c *catalogue) add(name string, n uint64) {
 // errRead stops the reading of an entity's history.
 var errRead = errors.New("read the whole catalogue")
 
-// count adds the events of an entity's current incarnation, beginning with a
-// sequence, if they were stored by an entry after over and up to upTo.
+// count adds events of an entity's current incarnation: those from the given
+// sequence on that were stored by entries after over and up to upTo.
 func (c *counting) count(ctx context.Context, id sharding.EntityID, from journal.Sequence, over, upTo uint64) error {
 	events := map[string]uint64{}
 	read := func(at journal.Position, r *journal.Record) error {

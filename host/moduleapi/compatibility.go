@@ -21,7 +21,7 @@ import (
 // Compatibility runs the compatibility check: it compares a module with the stored
 // entities of a shard that this node leads.
 type Compatibility interface {
-	// CheckCompatibility takes little longer than twice q.Budget.
+	// CheckCompatibility takes at most slightly longer than twice q.Budget.
 	CheckCompatibility(ctx context.Context, q modules.CompatibilityQuery) (modules.Compatibility, error)
 }
 

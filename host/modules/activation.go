@@ -9,9 +9,9 @@ import (
 
 // storedEntities checks whether the cluster stores entities.
 type storedEntities interface {
-	// HasEntities reports whether a type has entities that are not deleted. The
-	// logs of all shards decide, once they have reached fence, a revision of
-	// the activations.
+	// HasEntities reports whether a type has entities that are not deleted. It
+	// checks the logs of all shards once they have reached fence, which is a
+	// revision of the activations.
 	HasEntities(ctx context.Context, entityType string, fence uint64) (bool, error)
 }
 
@@ -51,7 +51,7 @@ type Activated struct {
 // then the module does not load the remaining snapshots of these entities.
 type Truncated struct {
 	Prove  bool // compare the states of both modules, before and while the type is write-paused
-	Later  bool // for an activation: if such entities exist, return first and compare later
+	Later  bool // an activation returns before the entities with truncated histories are compared
 	Accept bool // accept differing states as intended
 	Force  bool // activate without a proof; the module then loads none of these snapshots
 	// Warn receives warnings for the caller; nil discards them.

@@ -21,8 +21,9 @@ type CompatibilityQuery struct {
 	// ExcludeWrittenBy selects, instead of a sample, all entities except those
 	// whose newest event was written by one of these modules.
 	ExcludeWrittenBy []journal.Digest
-	// Initial is the part of the type that other modules than these served
-	// first, and Current is the part that they serve now. Zero means all.
+	// Initial is the part of the type that modules other than those in
+	// ExcludeWrittenBy served first, and Current is the part that they serve
+	// now. Zero means all.
 	Initial, Current meta.Part
 	// TruncatedOnly selects all entities whose first events are gone and of
 	// which the module has no snapshot of its own. From the remaining snapshot,
@@ -32,11 +33,11 @@ type CompatibilityQuery struct {
 	// serving module, so that entities with all their events are compared too.
 	// Current is then the part of a rollout that is taken back.
 	TruncatedOnly, IncludeSnapshots bool
-	// These apply to TruncatedOnly. Paced limits the rate as for a
-	// verification, and works on a shard until everything was compared or an
-	// incompatibility was found. AcceptDifferences means that an entity with a
-	// differing state is compared only once. With PresenceOnly, the query asks
-	// whether such an entity exists.
+	// Paced and AcceptDifferences apply to TruncatedOnly. Paced limits the rate
+	// as for a verification, and works on a shard until everything was compared
+	// or an incompatibility was found. AcceptDifferences means that an entity
+	// with a differing state is compared only once. With PresenceOnly, the query
+	// asks only whether TruncatedOnly selects any entity.
 	Paced, AcceptDifferences bool
 	// MinRevision delays the check until the shard's log has reached this
 	// revision of the activations.

@@ -72,8 +72,8 @@ func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (A
 	}
 }
 
-// refusedError converts an error of the metadata about a conflicting command for
-// callers.
+// refusedError converts the metadata's error about a conflicting command into
+// an error for callers.
 func refusedError(err error) error {
 	if errors.Is(err, meta.ErrShardKey) || errors.Is(err, meta.ErrConflict) {
 		return &status.RefusedError{Reason: err.Error()}
@@ -164,8 +164,8 @@ func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
 	return nil
 }
 
-// empty returns an error if the type has entities. The logs of all shards
-// decide, once they have reached fence.
+// empty returns an error if the type has entities. It checks the logs of all
+// shards once they have reached fence.
 func (o *otherKind) empty(ctx context.Context, fence uint64) error {
 	found, err := o.entities.HasEntities(ctx, o.EntityType, fence)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // returns nil if nothing is left of the rollout. It does not proceed
 // automatically: an active rollout is restored as paused. A type that already
 // has a rollout keeps it. Restore returns once every node that is up serves the
-// type accordingly. proved are the modules whose snapshots its module was
-// proved to read in the other cluster.
+// type accordingly. proved lists the modules whose snapshots the rollout's
+// module can read, as the other cluster has proved.
 func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Rollout, proved []meta.Digest) (*meta.Rollout, error) {
 	next, kind, left := restoreRollout(was)
 	if !left {

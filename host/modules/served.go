@@ -68,7 +68,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Activation, w
 	return s, nil
 }
 
-// makeServed returns the Served of b's type with the module of by. It reuses
+// makeServed returns the Served of b's type for the module in by. It reuses
 // was or was.newer, with a new revision, if everything else is equal.
 func (t *Types) makeServed(ctx context.Context, b meta.Activation, by meta.Bound, was *Served) (*Served, error) {
 	for _, s := range []*Served{was, was.canary()} {

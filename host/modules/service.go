@@ -283,7 +283,7 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 
 // awaitServed returns when this node and every other reachable node serve the
 // activations up to the revision. A node may have applied an activation and
-// still serve the previous module, because it loads the new one after that.
+// still serve the previous module, because it loads the new one only afterwards.
 func (s *Service) awaitServed(ctx context.Context, revision uint64) error {
 	if err := s.types.Await(ctx, revision); err != nil {
 		return err

@@ -157,7 +157,7 @@ type Unsigned struct {
 	EntityType string
 	Digest     journal.Digest
 	Reason     signing.Reason
-	Refused    bool // the type is not served because of that
+	Refused    bool // Reason prevents the type from being served
 }
 
 // signatureResults are the results of checking the signatures of all serving

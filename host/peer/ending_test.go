@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// lasted exceeds the duration from which on the end of a link is followed by an
-// immediate dial.
+// lasted is more than the time that a link must last for its end to be followed
+// by an immediate dial.
 const lasted = 10 * time.Second
 
 // The end of a process is noticed before the suspicion timeout. Only PeerFailed

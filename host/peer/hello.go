@@ -137,7 +137,7 @@ func (p *Peers) checkHello(h Hello) error {
 
 // meet returns the node of a hello. If the start is new, it ends the links of
 // the previous start. It rejects a start that is older than the one in the
-// metadata or, before there is metadata, older than any start that was seen.
+// metadata or, before there is metadata, older than the latest start seen.
 func (p *Peers) meet(h Hello) (*peer, error) {
 	confirmed, judged := uint64(0), p.confirmed.Load()
 	if judged != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// proven is a network whose connections prove the identity of the other side:
-// accepted connections come from dials, and dialed connections are answered by
-// serves.
+// proven is a network whose connections prove the identity of the other side.
+// An accepted connection proves that the node named in dials has made it, and a
+// dialed connection that the node named in serves has answered it.
 type proven struct {
 	network.TCP
 	dials, serves string

@@ -22,7 +22,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// group is nodes that serve one run, which one of them leads.
+// group has the state of one run, and the nodes of its shard. One of the nodes
+// leads the shard.
 type group struct {
 	mu      sync.Mutex
 	leader  sharding.NodeID

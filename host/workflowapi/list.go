@@ -95,7 +95,8 @@ type listing struct {
 	prefixes []string // prefixes of ids; at least one
 }
 
-// place is a place in a listing: after an id of a shard, within a prefix.
+// place is a position in a listing. The listing continues with the ids of the
+// shard that are greater than after and begin with prefixes[prefix].
 type place struct {
 	prefix int
 	shard  sharding.ShardID

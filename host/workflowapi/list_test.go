@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// shards has runs in shards, by id. It returns at most two of them at a time.
+// shards holds the runs of each shard. It returns at most two runs at a time.
 type shards struct {
 	runs map[sharding.ShardID]map[string]journal.RunState
 	read []string // prefixes that were read

@@ -30,8 +30,8 @@ const (
 	// callers.
 	scansAtOnce = 4
 	// admittedTimers bounds the timers that are admitted and not fired.
-	// coldTimers bounds those of them whose entities are being loaded, so that
-	// the load of a caller's entity waits for a few of these loads at most.
+	// coldTimers bounds the admitted timers whose entities are being loaded, so
+	// that the load of a caller's entity waits for few loads for timers.
 	admittedTimers = 1024
 	coldTimers     = 32
 
@@ -70,7 +70,7 @@ type pacer struct {
 	spurt   float64 // tokens that bound how fast allowed is used up
 	counted int64   // when allowed and spurt were last updated
 	looked  int64   // when rate was last adjusted
-	asked   int     // other requests since the last call of bring
+	asked   int     // other requests since bring was last called
 	others  int64   // when other requests last arrived or waited
 	slowest int64   // longest commit since looked, in nanoseconds
 	latest  int64   // duration of the last commit, in nanoseconds

@@ -148,7 +148,7 @@ func (w *Window) Size() (commands, replies int) {
 }
 
 // Growth returns the change of the window's memory in bytes since the last
-// call. A window for which Small returns true has none.
+// call. It is always 0 if Small returns true.
 func (w *Window) Growth() (bytes int64) {
 	if w.many == nil {
 		return 0

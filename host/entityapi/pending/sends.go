@@ -123,9 +123,9 @@ func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListMessagesRequest, 
 	})
 }
 
-// sendsPerRead is the number of sends that one read of a shard may return
-// before it ends: the source returns at most so many of the newest sends at
-// once, although there may be more.
+// sendsPerRead is the number of sends after which one read of a shard may end
+// although there are more: a source returns at most this many of the newest
+// sends at once.
 const sendsPerRead = 4096
 
 // ownMessages returns a page of the messages of a shard that this node leads.

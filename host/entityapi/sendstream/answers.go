@@ -60,9 +60,9 @@ func (st *stream) take(spare []*item) []*item {
 }
 
 // expire marks the items whose deadline has passed as expired and appends them
-// to late. The runtime still has their requests, so their outcome is unknown. A
-// second reference to the batch of each keeps the batch alive until the item is
-// written.
+// to late. The runtime still has their requests, so their outcome is unknown.
+// For each item, a second reference to its batch keeps the batch alive until
+// the item is written.
 func (st *stream) expire(late []*item, now time.Time) []*item {
 	st.mu.Lock()
 	defer st.mu.Unlock()

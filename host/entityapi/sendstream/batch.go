@@ -87,7 +87,7 @@ func (p *batches) put(b *batch) {
 }
 
 // size returns the bytes that the batch charges to Waiting. Payloads given as
-// JSON values are outside of the message.
+// JSON values have memory of their own, apart from the message.
 func (b *batch) size() int64 {
 	n := len(b.message.Bytes) + admission.RequestBytes*len(b.items)
 	for i := range b.items {

@@ -113,7 +113,7 @@ type arrival struct {
 	places  []cursor.Place
 	event   *entityv1.SubscribeEventsResponse
 	shard   sharding.ShardID // the shard of the event
-	skipped uint64           // compacted events before it
+	skipped uint64           // compacted events before this event
 }
 
 // newSubscription validates a request.

@@ -9,7 +9,7 @@ const bulkChunk = 256 << 10
 // Weights of bulk instructions.
 const (
 	weightBulk       = 16    // cost of each instruction, without its amount
-	BytesPerUnit     = 8     // of memory.fill, memory.copy and memory.init
+	BytesPerUnit     = 8     // bytes that memory.fill, memory.copy and memory.init process for a unit of fuel
 	bytesPerUnitLog2 = 3     // BytesPerUnit as a shift
 	weightElement    = 1     // cost of each element of table.fill, table.copy and table.init
 	weightGrow       = 2_000 // cost of memory.grow and table.grow, which call the host

@@ -13,9 +13,9 @@ type directCall struct {
 
 // shareCosts lets callers pay for cheap functions that can only be reached by
 // direct calls. A recursion then charges fuel once for two levels, and the
-// small functions that most code is full of keep their original speed. If such
-// a function has no loops and no calls, its callers need not count their frames
-// because of it either.
+// small functions that most code is full of keep their original speed. Calls of
+// such a function also do not require the caller to count its stack frame, if
+// the function has no loops and no calls.
 func (m *Metered) shareCosts() {
 	first := uint32(len(m.Imports))
 	for i := range m.plans {

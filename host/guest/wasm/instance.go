@@ -6,12 +6,12 @@ import "slices"
 // Allocations are rounded up to Go's size classes, and slices that the runtime
 // appends to include the spare capacity that growing leaves.
 const (
-	elementBytes   = 8  // of an element of a table or of a passive segment
-	referenceBytes = 56 // of a reference to a function, created for each instance that contains one
+	elementBytes   = 8  // an element of a table or of a passive segment
+	referenceBytes = 56 // a reference to a function, created for each instance that contains one
 	globalBytes    = 112
-	segmentBytes   = 24 // of an element segment, or of a data segment given to the runtime
+	segmentBytes   = 24 // an element segment, or a data segment given to the runtime
 	tableBytes     = 128
-	tableExport    = 24 // of an exported table; the exports of other kinds belong to the module
+	tableExport    = 24 // an exported table; exports of other kinds are part of the module
 )
 
 // elementSegment is an element segment, which fills tables.

@@ -11,8 +11,8 @@ type Function struct {
 // Reader receives a module's functions, one after the other, while they are
 // read and checked. It may reject the module through the cursor.
 type Reader interface {
-	// Begin is called before the instructions of f. They are read from c, which is
-	// at the first of them.
+	// Begin is called before the instructions of f are read. c, from which they
+	// will be read, is at the first instruction.
 	Begin(m *Module, c *Cursor, f Function)
 	// Step receives an instruction, which is valid only during the call. start is
 	// its offset; the cursor is after it.

@@ -59,7 +59,7 @@ func (c *Counts) Add(o *Counts) {
 	}
 }
 
-// since returns the counts after base.
+// since returns the counts without those already in base.
 func (c Counts) since(base *Counts) Counts {
 	c.Commands -= base.Commands
 	c.Rejections -= base.Rejections

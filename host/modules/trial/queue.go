@@ -16,7 +16,7 @@ const (
 
 // Command is a copy of a command that a guest has decided.
 type Command struct {
-	For    *Watch // the watch that compares it
+	For    *Watch // the watch that compares the command
 	Entity sharding.EntityID
 	Input  []byte // input frames of the guest
 	Output []byte // output frames of the guest, unless Failed
