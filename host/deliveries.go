@@ -111,6 +111,13 @@ func (d *deliveries) Totals() (sends, bytes int) {
 	return o.sends, o.bytes
 }
 
+// HasStuckOutcomes reports whether a shard must not execute messages of the sender
+// that want an outcome now. It returns false before openDeliveries.
+func (d *deliveries) HasStuckOutcomes(shard sharding.ShardID, sender sharding.EntityID) bool {
+	p := d.dispatcher.Load()
+	return p != nil && p.HasStuckOutcomes(shard, sender)
+}
+
 // count counts the messages of the shards that the node leads.
 func (d *deliveries) count() (sends, bytes int) {
 	for _, l := range d.Leads() {
@@ -147,6 +154,9 @@ func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Dispatch
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "hostd_message_channels_waiting", Help: "Channels whose first message has failed for at least a second, of the shards that the node leads. Other channels do not wait for them.",
 	}, func() float64 { return float64(p.Stats().Waiting) }))
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "hostd_message_channels_stuck", Help: "Channels whose first message is an outcome for an entity that is quarantined or suspended, of the shards that the node leads. Messages of that entity that want an outcome are not executed meanwhile.",
+	}, func() float64 { return float64(p.Stats().Stuck) }))
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "hostd_outbox_oldest_seconds", Help: "Age of the oldest undelivered message of the shards that the node leads.",
 	}, d.oldest))

@@ -27,6 +27,7 @@ type core struct {
 	batch   []*request.Request
 	logAt   time.Time // no channel that waits is logged before this time
 	counts  *counts
+	stuck   *stuckReceivers
 }
 
 // counts are the values behind Stats.
@@ -39,7 +40,7 @@ type outside interface {
 }
 
 func newCore(opts Options, in outside) core {
-	return core{opts: opts, inputs: in, shards: make(map[sharding.ShardID]*shard), unknown: make(map[string]time.Time), counts: &counts{}}
+	return core{opts: opts, inputs: in, shards: make(map[sharding.ShardID]*shard), unknown: make(map[string]time.Time), counts: &counts{}, stuck: &stuckReceivers{}}
 }
 
 // typeLookup is a question whether an entity type exists, and the answer.
@@ -56,6 +57,7 @@ func (c *core) lead(led []Lead) {
 	for _, l := range led {
 		terms[l.Shard] = l.Term
 		if s := c.shards[l.Shard]; s == nil || s.term != l.Term {
+			c.stuck.dropShard(l.Shard)
 			c.shards[l.Shard] = newShard(l)
 			c.order = append(c.order, c.shards[l.Shard])
 		}
@@ -63,6 +65,7 @@ func (c *core) lead(led []Lead) {
 	for id := range c.shards {
 		if _, leads := terms[id]; !leads {
 			delete(c.shards, id)
+			c.stuck.dropShard(id)
 		}
 	}
 	c.order = slices.DeleteFunc(c.order, func(s *shard) bool { return c.shards[s.id] != s })

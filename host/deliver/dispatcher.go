@@ -67,16 +67,22 @@ type Options struct {
 	Logger *slog.Logger
 	Clock  func() time.Time // nil means time.Now
 
-	ChannelWindow int           // messages of a channel in flight, default 64
-	ShardHeld     int           // messages of a shard in memory, default 2,048; retried ones may add half as many
-	HeldBytes     int           // bytes of those messages, default 4 MiB; retried ones may add half as many
-	Channels      int           // channels of a shard that are tracked in memory, default 16,384
-	InFlight      int           // messages of the node in flight, default 4,096
-	Attempts      int           // guest faults after which a message is rejected, default 5
-	MinWait       time.Duration // first back-off after a failure, default 20 ms; it doubles
-	MaxWait       time.Duration // maximum back-off, default 5 s
-	FaultWait     time.Duration // first back-off after a guest fault, default 1 s; it doubles up to 5 min
-	Deadline      time.Duration // timeout of one attempt, default 10 s
+	ChannelWindow int // messages of a channel in flight, default 64
+	ShardHeld     int // messages of a shard in memory, default 2,048; retried ones may add half as many
+	HeldBytes     int // bytes of those messages, default 4 MiB; retried ones may add half as many
+	Channels      int // channels of a shard that are tracked in memory, default 16,384
+	// TypeOutcomes and TypeOutcomeBytes limit the channels of a shard whose first
+	// message is an outcome for an entity of the same type that does not accept
+	// it, and the size of those messages; defaults 4,096 and 16 MiB. See
+	// Dispatcher.HasStuckOutcomes.
+	TypeOutcomes     int
+	TypeOutcomeBytes int
+	InFlight         int           // messages of the node in flight, default 4,096
+	Attempts         int           // guest faults after which a message is rejected, default 5
+	MinWait          time.Duration // first back-off after a failure, default 20 ms; it doubles
+	MaxWait          time.Duration // maximum back-off, default 5 s
+	FaultWait        time.Duration // first back-off after a guest fault, default 1 s; it doubles up to 5 min
+	Deadline         time.Duration // timeout of one attempt, default 10 s
 }
 
 func (o Options) withDefaults() Options {
@@ -94,6 +100,8 @@ func (o Options) withDefaults() Options {
 	number(&o.ShardHeld, 2048)
 	number(&o.HeldBytes, 4<<20)
 	number(&o.Channels, 16384)
+	number(&o.TypeOutcomes, 4096)
+	number(&o.TypeOutcomeBytes, 16<<20)
 	number(&o.InFlight, 4096)
 	number(&o.Attempts, 5)
 	duration(&o.MinWait, 20*time.Millisecond)
@@ -116,6 +124,7 @@ type Stats struct {
 	Faulted   uint64 // messages rejected after too many guest faults
 	GivenUp   uint64 // messages given up because the destination's type does not exist
 	Waiting   uint64 // channels whose first message has been failing for a second or more, now
+	Stuck     uint64 // channels whose first message is an outcome that its destination does not accept, now
 }
 
 // Dispatcher delivers the messages of the shards that its node leads. It is safe for
@@ -155,11 +164,20 @@ func Start(opts Options) *Dispatcher {
 // block.
 func (p *Dispatcher) NotifySent(shard sharding.ShardID) { p.put(news{shard: shard}) }
 
-// Stats returns the counters.
-func (p *Dispatcher) Stats() Stats { return p.core.counts.stats() }
+// HasStuckOutcomes reports whether a shard must not execute messages of the sender
+// that want an outcome now, because an outcome for the sender has failed and
+// waits in the shard's outbox, or the outcomes for too many entities of its type
+// do. It does not block.
+func (p *Dispatcher) HasStuckOutcomes(shard sharding.ShardID, sender sharding.EntityID) bool {
+	return p.core.stuck.isStuck(&p.core.opts, shard, sender)
+}
 
-func (n *counts) stats() Stats {
-	return Stats{n.delivered.Load(), n.retries.Load(), n.faulted.Load(), n.givenUp.Load(), n.waiting.Load()}
+// Stats returns the counters.
+func (p *Dispatcher) Stats() Stats { return p.core.stats() }
+
+func (c *core) stats() Stats {
+	n := c.counts
+	return Stats{n.delivered.Load(), n.retries.Load(), n.faulted.Load(), n.givenUp.Load(), n.waiting.Load(), uint64(max(0, c.stuck.channels.Load()))}
 }
 
 // Close stops the dispatcher. Messages in flight may still arrive.

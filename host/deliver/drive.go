@@ -52,7 +52,7 @@ func (c *Core) Idle() bool {
 func (l *ackList) open() bool { return l.busy || len(l.waiting) > 0 }
 
 // Stats returns the counters.
-func (c *Core) Stats() Stats { return c.core.counts.stats() }
+func (c *Core) Stats() Stats { return c.core.stats() }
 
 func (c *Core) put(n news) { c.news = append(c.news, n) }
 

@@ -32,17 +32,20 @@ type flow struct {
 	lags     bool // in shard.lagging
 	stalls   bool // in shard.stalled
 	deferred bool // in waiting.deferred
-	reading  bool // catchUp is reading messages for it
-	flying   int
-	broken   bool      // a message has failed, or no message may be sent
-	suspect  bool      // no message has arrived since one failed, so only one is sent at a time
-	long     bool      // counted in waiting.long
-	unsure   bool      // the outbox may have earlier messages of the channel
-	lost     bool      // the destination expects an earlier message, which a lap must find
-	since    time.Time // first failure since a message arrived; zero for none
-	until    time.Time
-	wait     time.Duration
-	gap      journal.ChannelCounters
+	// stuckBytes is the size of the first message while it is an outcome that
+	// failed, and counted in core.stuck; 0 otherwise.
+	stuckBytes int
+	reading    bool // catchUp is reading messages for it
+	flying     int
+	broken     bool      // a message has failed, or no message may be sent
+	suspect    bool      // no message has arrived since one failed, so only one is sent at a time
+	long       bool      // counted in waiting.long
+	unsure     bool      // the outbox may have earlier messages of the channel
+	lost       bool      // the destination expects an earlier message, which a lap must find
+	since      time.Time // first failure since a message arrived; zero for none
+	until      time.Time
+	wait       time.Duration
+	gap        journal.ChannelCounters
 
 	// The following fields describe the first message, once it was sent or the
 	// channel has waited.
@@ -149,7 +152,7 @@ func (c *core) advance(s *shard, f *flow) {
 		}
 	}
 	if len(f.items) == 0 && !f.leftBehind() && f.flying == 0 {
-		s.remove(f)
+		s.remove(c, f)
 		return
 	}
 	if f.wants(c, s) {
@@ -226,7 +229,11 @@ func (c *core) finishFlight(fl *flight) {
 	f.flying--
 	fl.item.flying = false
 	s.look(f)
-	if err := fl.request.Result.Err; err != nil {
+	err := fl.request.Result.Err
+	if fl.item == f.items[0] {
+		c.noteOutcome(s, f, &fl.item.message, err)
+	}
+	if err != nil {
 		c.handleFailure(s, f, fl.item, err)
 		return
 	}

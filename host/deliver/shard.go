@@ -63,8 +63,9 @@ func newShard(l Lead) *shard {
 }
 
 // remove removes a flow.
-func (s *shard) remove(f *flow) {
+func (s *shard) remove(c *core, f *flow) {
 	s.waiting.isLong(f, false)
+	c.stuck.set(s.id, f, false, 0)
 	delete(s.flows, f.channel)
 	s.again = s.again || s.unread
 }

@@ -232,7 +232,7 @@ func (w *waiting) makeRoom(c *core, s *shard, must bool) bool {
 
 // forget stops tracking a waiting channel. The next lap finds it again.
 func (w *waiting) forget(c *core, s *shard, f *flow) {
-	s.remove(f)
+	s.remove(c, f)
 	switch {
 	case f.unsure:
 		w.missed.add(w.laps, f.channel)

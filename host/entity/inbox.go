@@ -115,6 +115,7 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 		s.settle(r, request.Result{Err: request.ErrReadOnly})
 	case d.opts.Settings.IsSuspended(e.id.Type):
 		s.settle(r, request.Result{Err: request.ErrSuspended})
+	case s.refusesOutcome(r): // the message waits until its sender accepts outcomes
 	case e.typ.Transient:
 		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTransient, Message: "the entity type is transient, so messages to its entities could be lost"})
 	case e.typ.RefusesMessage(e.id, r) != nil:

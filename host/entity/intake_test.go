@@ -147,8 +147,42 @@ func TestSuspendedTypeReturnsDeliveries(t *testing.T) {
 	}
 }
 
-// nodeOutbox counts the messages of a node.
-type nodeOutbox struct{ messages, bytes int }
+// nodeOutbox counts the messages of a node, and names a sender that does not
+// accept its outcomes.
+type nodeOutbox struct {
+	messages, bytes int
+	stuck           sharding.EntityID
+}
+
+func (o *nodeOutbox) HasStuckOutcomes(_ sharding.ShardID, sender sharding.EntityID) bool {
+	return sender == o.stuck
+}
+
+// TestMessagesOfSendersWithStuckOutcomesWait checks that a message that wants an
+// outcome is not executed while its sender does not accept outcomes. Messages of
+// that sender that want none are executed, and so are messages of other senders.
+func TestMessagesOfSendersWithStuckOutcomesWait(t *testing.T) {
+	for _, refuse := range []*request.RejectedError{nil, {Code: "denied", Message: "by the dispatcher"}} {
+		w := quiet(t)
+		stuck := sharding.EntityID{Type: "tally", ID: "stuck"}
+		w.core.opts.Outbox = &nodeOutbox{stuck: stuck}
+		for _, c := range []struct {
+			from, reply string
+			waits       bool
+		}{{"stuck", "answered", true}, {"stuck", "", false}, {"free", "answered", false}} {
+			records, to := len(w.log), sharding.EntityID{Type: "tally", ID: "to-" + c.from + c.reply}
+			from := sharding.EntityID{Type: "tally", ID: c.from}
+			w.messages.all[pair{from, to}] = []journal.Message{{Source: from, Destination: to, Number: 1, Command: "add", Payload: []byte("1"), OnReply: c.reply, OnReject: c.reply}}
+			res := w.submit(&request.Request{
+				Kind: request.Deliver, Entity: to, Name: "add", Payload: []byte("1"), ID: request.SendCommand(from, 1), ServerID: true,
+				Delivery: &request.Delivery{Source: from, Number: 1, OnReply: c.reply, OnReject: c.reply, Refuse: refuse},
+			})
+			if errors.Is(res.Err, request.ErrOutboxFull) != c.waits || c.waits == (res.Err == nil) || refuse == nil && c.waits == (len(w.log) > records) {
+				t.Errorf("rejected before: %v; from %q, reply %q: %v, %d records more", refuse != nil, c.from, c.reply, res.Err, len(w.log)-records)
+			}
+		}
+	}
+}
 
 func (o *nodeOutbox) Totals() (messages, bytes int) { return o.messages, o.bytes }
 

@@ -58,6 +58,10 @@ type outboxTotals interface {
 	// Totals returns recent totals of the messages in flight of all shards that
 	// the node leads. It must not block.
 	Totals() (messages, bytes int)
+	// HasStuckOutcomes reports whether a shard must not execute messages of the
+	// sender that want an outcome now, because the sender does not accept
+	// outcomes that wait in the shard's outbox. It must not block.
+	HasStuckOutcomes(shard sharding.ShardID, sender sharding.EntityID) bool
 }
 
 // unrestricted are activations that let the executor lead every shard and have

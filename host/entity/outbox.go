@@ -103,6 +103,18 @@ func (d *decider) checkMessageRoom(e *entity, r *request.Request) error {
 	return nil
 }
 
+// refusesOutcome reports whether a message wants an outcome that its sender
+// would not accept now, and ends the attempt to deliver it. The message is not
+// executed and waits in the sender's outbox, because no limit applies to an
+// outcome.
+func (s *shard) refusesOutcome(r *request.Request) bool {
+	if r.Delivery.OnReply == "" || s.opts.Outbox == nil || !s.opts.Outbox.HasStuckOutcomes(s.id, r.Delivery.Source) {
+		return false
+	}
+	s.settle(r, request.Result{Err: fmt.Errorf("%w: outcomes wait in this shard because the sender, of type %s, is quarantined or suspended", request.ErrOutboxFull, r.Delivery.Source.Type)})
+	return true
+}
+
 // deadLettersFull reports whether the shard has no room for another dead
 // letter.
 func (s *shard) deadLettersFull() bool {

@@ -145,6 +145,8 @@ func (s *shard) refuse(q *inquiry) {
 	case d.After > q.number:
 		s.settle(r, request.Result{Err: &request.GapError{Wanted: q.number + 1}})
 		return
+	case s.refusesOutcome(r):
+		return
 	case d.OnReply == "" && s.deadLettersFull():
 		s.settle(r, request.Result{Err: request.ErrDeadLettersFull})
 		return
