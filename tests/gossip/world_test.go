@@ -168,7 +168,7 @@ func others(of int, incarnations map[int]uint64) string {
 	return strings.Join(out, " ")
 }
 
-// upTo returns the incarnations of nodes 1 to n in their first start.
+// upTo returns nodes 1 to n, each with the incarnation of its first start.
 func upTo(n int) map[int]uint64 {
 	all := map[int]uint64{}
 	for i := 1; i <= n; i++ {

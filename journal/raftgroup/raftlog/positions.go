@@ -33,5 +33,6 @@ func (s *Log) OldestPosition() (wal.Position, bool) {
 	return s.positions[0].pos, true
 }
 
-// ClearPositions forgets the positions of the entries, because others replace them.
+// ClearPositions forgets the positions of the entries, because new entries
+// replace them.
 func (s *Log) ClearPositions() { s.positions = nil }

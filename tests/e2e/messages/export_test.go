@@ -245,7 +245,7 @@ func TestExportsAndImportsSurviveKills(t *testing.T) {
 	to.verify()
 }
 
-// oldCursor returns a cursor in the events of accounts.
+// oldCursor returns the cursor of the first event of an account.
 func oldCursor(b *bed) string {
 	b.t.Helper()
 	for d, err := range b.c.Subscribe(b.t.Context(), client.Subscription{EntityType: "account"}) {
