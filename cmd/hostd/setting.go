@@ -29,7 +29,7 @@ func newSettingPut(std cli.Stdio) *cobra.Command {
 		return fmt.Sprintf("revision %d", revision), err
 	})
 	c.Long = "Sets a setting; an empty value removes it. Settings of entity types take effect without a restart: " +
-		"entity.TYPE.passivate-after (30m, never), entity.TYPE.retain-events (a number, snapshots, all), entity.TYPE.retain-snapshots (1 to 4), entity.TYPE.max-timers (256 to 1000000), and entity.TYPE.value.NAME, which the type's guests read."
+		"entity.TYPE.passivate-after (30m, never), entity.TYPE.retain-events (a number, snapshots, all), entity.TYPE.retain-snapshots (1 to 4), entity.TYPE.max-timers (256 to 1000000), entity.TYPE.max-open-runs (a number), entity.TYPE.run-time-limit (72h), and entity.TYPE.value.NAME, which the type's guests read."
 	return c
 }
 

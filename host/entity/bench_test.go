@@ -97,6 +97,8 @@ func (j *bench) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf ui
 	return 0, 0, nil
 }
 
+func (*bench) OpenRuns(sharding.ShardID, string) (uint64, error) { return 0, nil }
+
 func (j *bench) TimerRoom(sharding.ShardID, sharding.EntityID, [][]byte) (has, added int) {
 	return 0, 0
 }

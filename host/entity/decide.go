@@ -144,6 +144,9 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 	s, out := e.shard, &d.output
 	if !out.Rejected && !e.typ.Transient {
 		err := d.checkTimerRoom(e)
+		if err == nil {
+			err = d.checkOpenRuns(e)
+		}
 		if why, ok := errors.AsType[*request.RejectedError](err); ok {
 			out.Rejected, out.Reject = true, abi.Reject{Code: []byte(why.Code), Message: []byte(why.Message)}
 		} else if err != nil {
@@ -173,7 +176,10 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 		d.answerTransient(e, r, env, hash)
 		return
 	}
-	if d.answerIdle(e, r) || !d.makeRoom(e, r) {
+	if d.answerIdle(e, r) {
+		return
+	}
+	if d.limitRun(e, env); !d.makeRoom(e, r) {
 		return
 	}
 	ended, postponed := d.endOversizedRun(e, r)

@@ -189,6 +189,8 @@ func (c *committer) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asO
 	return 0, 0, nil
 }
 
+func (*committer) OpenRuns(sharding.ShardID, string) (uint64, error) { return 0, nil }
+
 func (c *committer) TimerRoom(sharding.ShardID, sharding.EntityID, [][]byte) (has, added int) {
 	return 0, 0
 }

@@ -97,6 +97,20 @@ func (w *world) PendingMessages(_ sharding.ShardID, e sharding.EntityID) (n, asO
 	return n, w.messages.index, nil
 }
 
+// OpenRuns counts the runs of all types.
+func (w *world) OpenRuns(sharding.ShardID, string) (uint64, error) {
+	open := 0
+	for i := range w.log {
+		if r := &w.log[i]; r.Expected == 0 && len(r.Events) > 0 {
+			open++
+		}
+		if n := len(w.log[i].Events); n > 0 && w.log[i].Events[n-1].Type == abi.RunEnded {
+			open--
+		}
+	}
+	return uint64(open), nil
+}
+
 func (w *world) TimerRoom(sharding.ShardID, sharding.EntityID, [][]byte) (has, added int) {
 	return 0, 0
 }

@@ -36,6 +36,16 @@ type typeSettings interface {
 	// IsSuspended reports whether a type is suspended: callers' commands are
 	// rejected, and messages and timers wait.
 	IsSuspended(entityType string) bool
+	// RunLimits returns the limits of a type's runs.
+	RunLimits(entityType string) RunLimits
+}
+
+// RunLimits limit the runs of a workflow type. Zero means no limit.
+type RunLimits struct {
+	// Open is the maximum number of open runs in a shard.
+	Open int
+	// Time is how long a run that begins now may stay open.
+	Time time.Duration
 }
 
 // timerObserver observes timers.
@@ -79,6 +89,7 @@ func (defaultSettings) IdleAfter(string) (time.Duration, bool)     { return 0, f
 func (defaultSettings) RetentionOverride(string) RetentionOverride { return RetentionOverride{} }
 func (defaultSettings) MaxTimers(string) int                       { return DefaultMaxTimers }
 func (defaultSettings) IsSuspended(string) bool                    { return false }
+func (defaultSettings) RunLimits(string) RunLimits                 { return RunLimits{} }
 
 // Options configure an executor. Zero limits get their default.
 type Options struct {
@@ -256,6 +267,8 @@ type Histories interface {
 	// TimerRoom returns the number of timers that an entity has, and how many
 	// of the given names are new. It does no I/O.
 	TimerRoom(shard sharding.ShardID, entity sharding.EntityID, names [][]byte) (has, added int)
+	// OpenRuns returns the number of open runs of a type in a shard.
+	OpenRuns(shard sharding.ShardID, entityType string) (uint64, error)
 	// MessageTotals returns the totals of a shard's messages. It does no I/O.
 	MessageTotals(shard sharding.ShardID) journal.MessageTotals
 }

@@ -66,6 +66,66 @@ func (d *decider) answerIdle(e *entity, r *request.Request) bool {
 	return true
 }
 
+// beginsRun reports whether the output begins a run.
+func (d *decider) beginsRun(e *entity) bool {
+	return e.typ.Workflow && !e.exists && len(d.output.Events) > 0
+}
+
+// codeTooManyRuns is the code of the rejection of a start that would exceed the
+// setting max-open-runs.
+const codeTooManyRuns = "too_many_runs"
+
+// checkOpenRuns returns an error if the output begins a run and the shard has as
+// many open runs of the type as the settings allow. Runs that begin in records
+// which are not applied yet do not count, so the limit may be exceeded by as many
+// as the shard has in flight.
+func (d *decider) checkOpenRuns(e *entity) error {
+	if !d.beginsRun(e) {
+		return nil
+	}
+	most := d.opts.Settings.RunLimits(e.id.Type).Open
+	if most == 0 {
+		return nil
+	}
+	open, err := d.opts.Histories.OpenRuns(e.shard.id, e.id.Type)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: count open runs: %w", request.ErrBusy, err)
+	case open >= uint64(most):
+		return &request.RejectedError{Code: codeTooManyRuns, Message: fmt.Sprintf("max-open-runs: shard %d has %d open runs of the type, at most %d are allowed", e.shard.id, open, most)}
+	}
+	return nil
+}
+
+// The timer that ends a run whose time is over.
+const (
+	timerTimeLimit = "hostd-time-limit"
+	codeTimeLimit  = "run_time_limit"
+)
+
+// limitRun sets the timer that ends a run which begins now after the time that
+// the settings allow, and cancels it if the run ends. It needs a module that has
+// commandEnd. A later change of the setting concerns only runs that begin then.
+func (d *decider) limitRun(e *entity, env Env) {
+	out := &d.output
+	n := len(out.Events)
+	if !e.typ.Workflow || n == 0 || !e.typ.Internal[commandEnd] {
+		return
+	}
+	limit := d.opts.Settings.RunLimits(e.id.Type).Time
+	ended := string(out.Events[n-1].Type) == abi.RunEnded
+	switch {
+	case limit == 0 || ended == d.beginsRun(e):
+		return
+	case ended:
+		out.Timers = append(out.Timers, abi.Timer{Name: []byte(timerTimeLimit), Cancel: true})
+		return
+	}
+	at := env.Now + int64(limit)
+	out.Timers = append(out.Timers, abi.Timer{Name: []byte(timerTimeLimit), Due: at, Command: []byte(commandEnd), Payload: endPayload(&request.RunEnd{
+		Code: codeTimeLimit, Message: fmt.Sprintf("run-time-limit: the run was open for %s", limit)})})
+}
+
 // codeTooManySteps is the code of a run whose history is too long. The SDKs use
 // it for their own, lower limits.
 const codeTooManySteps = "too_many_steps"

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/request"
@@ -426,5 +427,88 @@ func TestModulesEndOversizedRuns(t *testing.T) {
 		if len(w.problems) > 0 {
 			t.Error(w.problems[0])
 		}
+	}
+}
+
+// limitedRuns limits the runs of all types.
+type limitedRuns struct {
+	defaultSettings
+	of RunLimits
+}
+
+func (l *limitedRuns) RunLimits(string) RunLimits { return l.of }
+
+// TestOpenRunsAreBounded: a start that would exceed the limit of open runs is
+// rejected, for a client and for a message, which gets the rejection. A run that
+// exists continues, and after a run has ended there is room again.
+func TestOpenRunsAreBounded(t *testing.T) {
+	w := runs(t)
+	w.core.opts.Settings = &limitedRuns{of: RunLimits{Open: 2}}
+	var why *request.RejectedError
+	for _, id := range []string{"a", "b"} {
+		if res := w.askOf(id, request.Command, "add", id); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+	}
+	if res := w.askOf("c", request.Command, "add", "c"); !errors.As(res.Err, &why) || why.Code != codeTooManyRuns || w.head("c").exists {
+		t.Errorf("a third run: %v", res.Err)
+	}
+	dead := len(w.messages.deadLetters)
+	if w.mustDeliver("d", "add", 0); len(w.messages.deadLetters) != dead+1 || w.head("d").exists {
+		t.Errorf("a third run by a message: %d dead letters", len(w.messages.deadLetters)-dead)
+	}
+	w.problems = nil // the world expects that no add is rejected
+	if res := w.askOf("a", request.Command, "add", "e"); res.Err != nil {
+		t.Errorf("a run that exists: %v", res.Err)
+	}
+	w.askOf("a", request.Command, commandEnd, "f")
+	if res := w.askOf("c", request.Command, "add", "g"); res.Err != nil {
+		t.Errorf("after a run has ended: %v", res.Err)
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
+	}
+}
+
+// TestRunsHaveATimeLimit: a run that begins while the setting applies gets a
+// timer with the command that ends it, and loses the timer when it ends. A run
+// of a module without that command has no timer, and neither has an entity of
+// another kind.
+func TestRunsHaveATimeLimit(t *testing.T) {
+	w := runs(t)
+	w.core.opts.Settings = &limitedRuns{of: RunLimits{Time: time.Hour}}
+	timer := func(id string) (journal.Timer, bool) {
+		timer, has := w.timers[timerKey{sharding.EntityID{Type: "tally", ID: id}, timerTimeLimit}]
+		return timer, has
+	}
+	w.askOf("unable", request.Command, "add", "a")
+	if _, has := timer("unable"); has {
+		t.Error("a run of a module that cannot end it has a timer")
+	}
+	w.typ.Internal = map[string]bool{commandEnd: true}
+	w.askOf("run", request.Command, "add", "b")
+	got, has := timer("run")
+	end := request.ParseRunEnd(got.Payload)
+	if at := w.log[len(w.log)-1].RecordedAt + int64(time.Hour); !has || got.Due != at || string(got.Command) != commandEnd || end.Code != codeTimeLimit || !strings.Contains(end.Message, "1h0m0s") {
+		t.Errorf("the timer of a run: %+v, %v, want one due at %d", got, has, at)
+	}
+	w.askOf("run", request.Command, "add", "c")
+	if later, _ := timer("run"); later.Due != got.Due {
+		t.Error("a later command has moved the time limit")
+	}
+	w.mustDeliver("run", commandEnd, 0)
+	w.problems = nil // the world does not expect this command in a message
+	if _, has := timer("run"); has {
+		t.Error("an ended run has a timer")
+	}
+	w.workflow = false
+	w.handOver()
+	w.typ.Internal = map[string]bool{commandEnd: true}
+	w.askOf("entity", request.Command, "add", "e")
+	if _, has := timer("entity"); has {
+		t.Error("an entity of another kind has a time limit")
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
 	}
 }

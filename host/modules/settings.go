@@ -36,6 +36,8 @@ import (
 //	shadow             DIGEST PERCENT%: a shadow module that also decides a share
 //	                   of the commands, so that its decisions are compared
 //	max-timers         how many timers an entity may have, 10,000 unless set
+//	max-open-runs      how many runs of a workflow type may be open in a shard
+//	run-time-limit     how long a run of a workflow type may stay open
 //	value.NAME         a value that guests of the type read by its name
 const (
 	settingPrefix       = "entity."
@@ -47,11 +49,19 @@ const (
 	requireVerifyName   = "require-verify"
 	shadowName          = "shadow"
 	maxTimersName       = "max-timers"
+	maxOpenRunsName     = "max-open-runs"
+	runTimeLimitName    = "run-time-limit"
 	valuePrefix         = "value."
 
 	// leastTimers and mostTimers bound max-timers.
 	leastTimers = 256
 	mostTimers  = 1_000_000
+
+	// mostOpenRuns bounds max-open-runs; minRunTime and maxRunTime bound
+	// run-time-limit.
+	mostOpenRuns = 1_000_000_000
+	minRunTime   = time.Second
+	maxRunTime   = 10 * 365 * 24 * time.Hour
 
 	neverIdle       = "never"
 	retainAll       = "all"
@@ -66,7 +76,8 @@ type overrides struct {
 	idle      time.Duration // 0 if not set; negative means never
 	retention entity.RetentionOverride
 	suspended bool
-	timers    int    // 0 if not set
+	timers    int // 0 if not set
+	runs      entity.RunLimits
 	validate  string // "on", "off" or "" if not set
 	values    string // values that guests read, encoded by abi.AppendSetting
 	shadow    trial.ShadowSetting
@@ -93,6 +104,12 @@ func (o *overrides) set(name, value string) (err error) {
 		if o.timers, err = parseCount(value, mostTimers); err == nil && o.timers < leastTimers {
 			o.timers, err = 0, fmt.Errorf("%.32q is not a number between %d and %d", value, leastTimers, mostTimers)
 		}
+	case maxOpenRunsName:
+		o.runs.Open, err = parseCount(value, mostOpenRuns)
+	case runTimeLimitName:
+		if o.runs.Time, err = time.ParseDuration(value); err != nil || o.runs.Time < minRunTime || o.runs.Time > maxRunTime {
+			o.runs.Time, err = 0, fmt.Errorf("%.32q is not a duration between %s and %s", value, minRunTime, maxRunTime)
+		}
 	case validateName:
 		if o.validate = value; value != "on" && value != "off" {
 			err = fmt.Errorf("%.32q is neither on nor off", value)
@@ -104,7 +121,7 @@ func (o *overrides) set(name, value string) (err error) {
 	case shadowName:
 		o.shadow, err = trial.ParseShadowSetting(value)
 	default:
-		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s, %s, %s, %s and %sNAME", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName, shadowName, maxTimersName, valuePrefix)
+		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s, %s, %s, %s, %s, %s and %sNAME", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName, shadowName, maxTimersName, maxOpenRunsName, runTimeLimitName, valuePrefix)
 	}
 	return err
 }
@@ -169,6 +186,11 @@ func (t *Settings) MaxTimers(entityType string) int {
 		return n
 	}
 	return entity.DefaultMaxTimers
+}
+
+// RunLimits returns the limits of a workflow type's runs.
+func (t *Settings) RunLimits(entityType string) entity.RunLimits {
+	return (*t.of.Load())[entityType].runs
 }
 
 // ValidatesPayloads reports whether a type's payloads are validated. checked is the

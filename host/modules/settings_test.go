@@ -30,6 +30,8 @@ func TestTypeSettingsAreValidated(t *testing.T) {
 		"entity.session.value":            {"1": false},
 		"entity.Session.value.a":          {"1": false},
 		"entity.session.shadow":           {digits + " 10%": true, digits + " 100%": true, digits + " 0.01%": true, "": true, digits: false, digits + " 0%": false, digits + " 101%": false, digits + " 10": false, digits[2:] + " 10%": false, strings.ToUpper(digits) + " 10%": false, digits + "ab 10%": false, digits + " NaN%": false, digits + " -1%": false},
+		"entity.session.max-open-runs":    {"1": true, "1000000000": true, "": true, "0": false, "-1": false, "many": false},
+		"entity.session.run-time-limit":   {"1s": true, "87600h": true, "": true, "999ms": false, "87601h": false, "1": false, "never": false},
 		"mine":                            {"30m": true, "anything": true},
 	} {
 		for value, ok := range values {
@@ -42,12 +44,12 @@ func TestTypeSettingsAreValidated(t *testing.T) {
 		t.Error(entityType, name, ok)
 	}
 	var got overrides
-	for name, value := range map[string]string{passivateName: "90s", retainEventsName: "20", retainSnapshotsName: "3", suspendedName: "true", validateName: "off", maxTimersName: "300"} {
+	for name, value := range map[string]string{passivateName: "90s", retainEventsName: "20", retainSnapshotsName: "3", suspendedName: "true", validateName: "off", maxTimersName: "300", maxOpenRunsName: "7", runTimeLimitName: "48h"} {
 		if err := got.set(name, value); err != nil {
 			t.Error(err)
 		}
 	}
-	want := overrides{90 * time.Second, entity.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, 300, "off", "", trial.ShadowSetting{}}
+	want := overrides{90 * time.Second, entity.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, 300, entity.RunLimits{Open: 7, Time: 48 * time.Hour}, "off", "", trial.ShadowSetting{}}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
