@@ -16,11 +16,12 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging"
 	"github.com/hostd/hostd/cmd/hostd/internal/modulecheck"
 	"github.com/hostd/hostd/cmd/hostd/internal/modules"
+	"github.com/hostd/hostd/cmd/hostd/internal/registry"
 )
 
 func newModule(std cli.Stdio) *cobra.Command {
 	return cli.Group("module", "Upload modules and choose which one serves an entity type",
-		newModulePush(std), newModuleList(std), newModuleDescribe(std), newModuleActivate(std), newModuleRollback(std),
+		newModulePush(std), registry.NewPublish(std), registry.NewPull(std), newModuleList(std), newModuleDescribe(std), newModuleActivate(std), newModuleRollback(std),
 		modules.NewVerify(std, fullDigest), modulecheck.NewCommand(std), newModuleRemove(std), modules.NewHistory(std), modules.NewRollout(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std), debugging.NewGuestProfile(std))
 }
 
@@ -32,10 +33,10 @@ type pushed struct {
 }
 
 func newModulePush(std cli.Stdio) *cobra.Command {
-	var noActivate, force bool
+	var noActivate, force, plainHTTP bool
 	var signatureFile string
 	var signature, wasm []byte
-	c := cli.Ask(std, "push FILE.wasm", "Upload a module and activate it for all its entity types", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (pushed, error) {
+	c := cli.Ask(std, "push FILE.wasm|oci://HOST/REPOSITORY:TAG", "Upload a module and activate it for all its entity types", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (pushed, error) {
 		fmt.Fprintf(std.Err, "uploading %s (%d bytes)\n", args[0], len(wasm))
 		up, err := client.UploadModule(ctx, s.Client, &modulev1.UploadModuleRequest{Wasm: wasm, Signature: signature, Activate: !noActivate, Force: force})
 		printWarnings(std, up.GetWarnings())
@@ -51,11 +52,15 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 	c.Flags().BoolVar(&noActivate, "no-activate", false, "upload the module without activating it")
 	c.Flags().BoolVar(&force, "force", false, forceUsage)
 	c.Flags().StringVar(&signatureFile, "signature", "", "`file` with the module's signature from 'hostd module sign'")
+	registry.AddPlainHTTP(c, &plainHTTP)
 	cli.Before(c, func(args []string) (err error) {
-		if wasm, err = cli.ReadModule(args[0]); err != nil {
+		if signature, err = modules.ReadSignature(c.Context(), signatureFile); err != nil {
 			return err
 		}
-		signature, err = modules.ReadSignature(c.Context(), signatureFile)
+		read, published, err := registry.ReadModule(c.Context(), args[0], plainHTTP)
+		if wasm = read; signature == nil {
+			signature = published
+		}
 		return err
 	})
 	return c

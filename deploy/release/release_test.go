@@ -110,6 +110,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 	t.Run("npm", func(t *testing.T) { checkNPM(t, first, one) })
 	t.Run("crate", func(t *testing.T) { checkCrate(t, first, one) })
 	t.Run("roots", func(t *testing.T) { checkRoots(t, first) })
+	t.Run("registry", func(t *testing.T) { checkRegistry(t, first) })
 	t.Run("page", func(t *testing.T) { checkPage(t, first.out) })
 	t.Run("rpm", func(t *testing.T) {
 		for name, content := range one {
