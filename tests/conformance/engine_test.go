@@ -95,7 +95,7 @@ func compileWith(t testing.TB, dir string, logger *slog.Logger) *guest.Module {
 // TestGuestsInTypeScriptConform runs the suite on guests that consist of a
 // script and a JavaScript engine.
 func TestGuestsInTypeScriptConform(t *testing.T) {
-	for _, name := range []string{"counter-ts", "cart-ts"} {
+	for _, name := range []string{"counter-ts", "cart-ts", "booking"} {
 		t.Run(name, func(t *testing.T) { guests.Conforms(t, guests.Compile(t, testkit.BuildExample(t, name), nil)) })
 	}
 }

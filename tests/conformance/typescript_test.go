@@ -22,7 +22,7 @@ func TestTypeScriptIsStrict(t *testing.T) {
 	check := func(project string) ([]byte, error) {
 		return exec.CommandContext(t.Context(), tsc, "--project", project).CombinedOutput()
 	}
-	for _, project := range []string{filepath.Join(examples, "counter-ts"), filepath.Join(examples, "cart-ts"), "testdata/typed"} {
+	for _, project := range []string{filepath.Join(examples, "counter-ts"), filepath.Join(examples, "cart-ts"), filepath.Join(examples, "booking"), "testdata/typed"} {
 		if out, err := check(project); err != nil {
 			t.Errorf("%s: %v\n%s", project, err, out)
 		}

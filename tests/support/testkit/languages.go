@@ -19,6 +19,7 @@ var foreign = map[string]string{
 	"counter-as":   "examples/wasm/counter-as/counter.ts",
 	"counter-ts":   "examples/wasm/counter-ts",
 	"cart-ts":      "examples/wasm/cart-ts",
+	"booking":      "examples/wasm/booking",
 }
 
 // errNoCompiler is returned if the compiler of a language, or its support for

@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/abi/abitest"
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 	"github.com/hostd/hostd/host/guest"
+	"github.com/hostd/hostd/tests/support/guests"
 )
 
 // The workflows of testdata/flows in Go.
@@ -642,5 +645,64 @@ func TestUnloadedFlowsMakeNoSteps(t *testing.T) {
 	h.must("start", "")
 	if got := string(h.events[len(h.events)-1].payload); got != `{"result":0}` {
 		t.Errorf("after 50 passivations: %s", got)
+	}
+}
+
+// TestBookingExample builds the example, runs the conformance suite on it, and
+// books a trip: the guide shows its states.
+func TestBookingExample(t *testing.T) {
+	const source = "../../../../../examples/wasm/booking"
+	dir := project(t, "")
+	script, err := os.ReadFile(source + "/booking.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "package.json", `{"main":"booking.ts"}`)
+	write(t, dir, "booking.ts", string(script))
+	m, err := compile(t, build(t, dir), guest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../../../../docs/guide/workflows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const booking = 1 // its number among the module's types
+	for _, rejected := range []string{"", "ritz"} {
+		h := newFlowHost(t, m, 1, booking, false)
+		states := []string{string(h.must("start", `{"flight":"ba1","hotel":"ritz","seats":1}`).Reply)}
+		for len(h.calls) > 0 {
+			s := h.calls[0]
+			h.calls = h.calls[1:]
+			name, payload := string(s.OnReply), `{"left":0}`
+			if string(s.EntityID) == rejected {
+				name, payload = string(s.OnReject), `{"code":"sold_out","message":"ritz has 0 seats left"}`
+			}
+			if _, err := h.handle(name, []byte(payload), s.Token); err != nil {
+				t.Fatal(err)
+			}
+			h.passivate()
+		}
+		state, err := h.snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if states = append(states, string(state)); rejected == "" {
+			states = append(states, string(h.must("signal", `{"name":"payment","value":{"by":"eve"}}`).Reply))
+		}
+		for _, s := range states {
+			if !strings.Contains(string(page), "\n    "+s+"\n") {
+				t.Errorf("the guide does not show the state %s", s)
+			}
+		}
+	}
+	report, err := abitest.Run(t.Context(), guests.Opener{Module: m}, abitest.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range report.Checks {
+		if check.Status == abitest.Failed {
+			t.Errorf("%+v", check)
+		}
 	}
 }
