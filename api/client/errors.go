@@ -12,6 +12,7 @@ import (
 	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
@@ -74,7 +75,7 @@ type Violation struct {
 
 // Error is any other failure that a node or the network reported.
 type Error struct {
-	Code    connect.Code
+	Code    Code
 	Message string
 	// RetryAfter is how long the node asks to wait before the next attempt; 0
 	// if it does not say.
@@ -100,7 +101,7 @@ var ErrClosed = errors.New("the stream is closed")
 
 // CodeOf returns the code of an error: failed_precondition for the typed errors
 // of this package, unknown for errors of other packages.
-func CodeOf(err error) connect.Code {
+func CodeOf(err error) Code {
 	var rejected *RejectedError
 	var mismatch *SequenceMismatchError
 	var cut *TruncatedError
@@ -240,6 +241,19 @@ func judge(err error) attemptFailure {
 // *SequenceMismatchError, *TruncatedError, *OtherClusterError or *Error.
 func FromConnect(err error) error { return clientError(err) }
 
+// formerTruncated is the name of entityv1.EventsTruncated in the previous release,
+// which has the same fields.
+const formerTruncated = "hostd.entity.v1.EventsCut"
+
+// detailOf decodes a detail of an error of a node.
+func detailOf(d *connect.ErrorDetail) (proto.Message, error) {
+	if d.Type() == formerTruncated {
+		m := new(entityv1.EventsTruncated)
+		return m, proto.Unmarshal(d.Bytes(), m)
+	}
+	return d.Value()
+}
+
 // clientError converts an error of the RPC layer to an error of this package.
 func clientError(err error) error {
 	if other := (*OtherClusterError)(nil); errors.As(err, &other) {
@@ -251,7 +265,7 @@ func clientError(err error) error {
 	var violations []Violation
 	if errors.As(err, &wire) {
 		for _, d := range wire.Details() {
-			value, err := d.Value()
+			value, err := detailOf(d)
 			if err != nil {
 				continue
 			}

@@ -69,7 +69,6 @@ type Handler struct{ *handler }
 
 // handler implements the EntityService, except SendCommandStream.
 type handler struct {
-	entityv1connect.UnimplementedEntityServiceHandler
 	Options
 	calls   *command.Calls
 	ids     *command.IDs
@@ -77,6 +76,18 @@ type handler struct {
 	record  records.Service
 	pending pending.Service
 	streams *sendstream.Service
+}
+
+var _ entityv1connect.EntityServiceHandler = Handler{}
+
+// unserved answers calls for which Options lacks what they need, and
+// SendCommandStream. It is not embedded, because it would hide that a method is
+// missing.
+var unserved entityv1connect.UnimplementedEntityServiceHandler
+
+// SendCommandStream has a handler of its own: see SendStreamHandler.
+func (s *handler) SendCommandStream(ctx context.Context, stream *connect.BidiStream[entityv1.SendCommandStreamRequest, entityv1.SendCommandStreamResponse]) error {
+	return unserved.SendCommandStream(ctx, stream)
 }
 
 // NewHandler makes the EntityService of a node. It starts nothing.
@@ -133,7 +144,7 @@ func (s *handler) ListMessages(ctx context.Context, r *connect.Request[entityv1.
 // SubscribeEvents streams the events of a type.
 func (s *handler) SubscribeEvents(ctx context.Context, r *connect.Request[entityv1.SubscribeEventsRequest], stream *connect.ServerStream[entityv1.SubscribeEventsResponse]) error {
 	if s.EventOrder == nil {
-		return s.UnimplementedEntityServiceHandler.SubscribeEvents(ctx, r, stream)
+		return unserved.SubscribeEvents(ctx, r, stream)
 	}
 	return s.events.SubscribeEvents(ctx, r, stream)
 }

@@ -42,7 +42,7 @@ func (s *handler) GetEntity(ctx context.Context, r *connect.Request[entityv1.Get
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	res.Msg.Status = statusFromPeer(res.Msg.GetStatus())
+	res.Msg.Status = statusOf(ctx, res.Msg.GetStatus())
 	return connect.NewResponse(res.Msg), nil
 }
 
@@ -131,6 +131,9 @@ func (s *handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*c
 		page := pages.entities(ctx, at, size-len(out.Entities))
 		if page.err != nil {
 			return nil, status.Public(s.Log, page.err)
+		}
+		for _, e := range page.entries {
+			e.Status = statusOf(ctx, e.GetStatus())
 		}
 		out.Entities = append(out.Entities, page.entries...)
 		if page.next != "" {

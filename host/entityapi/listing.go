@@ -140,6 +140,15 @@ func statusFromPeer(status string) string {
 	return status
 }
 
+// statusOf returns the name of a status in a response: that between nodes if a
+// different node forwarded the call, which may be of the previous release.
+func statusOf(ctx context.Context, status string) string {
+	if leaderproxy.FromPeer(ctx) {
+		return statusToPeer(status)
+	}
+	return statusFromPeer(status)
+}
+
 // listLocal lists entities of a shard that this node leads.
 func (s *handler) listLocal(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) (shardPage, error) {
 	found, err := s.Entities.List(ctx, at.shard, EntityQuery{

@@ -153,7 +153,7 @@ const (
 // already be released.
 func (s *handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entityv1.ClearTypeFaultsRequest]) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
 	if s.States == nil {
-		return s.UnimplementedEntityServiceHandler.ClearTypeFaults(ctx, r)
+		return unserved.ClearTypeFaults(ctx, r)
 	}
 	_, err := s.Types.Encoding(ctx, r.Msg.GetEntityType())
 	only := r.Msg.GetShardId()

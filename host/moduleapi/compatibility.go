@@ -44,7 +44,7 @@ const (
 // CheckCompatibility compares a module with the stored entities of a type.
 func (s *handler) CheckCompatibility(ctx context.Context, r *connect.Request[modulev1.CheckCompatibilityRequest]) (*connect.Response[modulev1.CheckCompatibilityResponse], error) {
 	if s.Compatibility == nil {
-		return s.UnimplementedModuleServiceHandler.CheckCompatibility(ctx, r)
+		return unserved.CheckCompatibility(ctx, r)
 	}
 	digest, err := parseDigest(r.Msg.GetDigest())
 	if err == nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 // maxModuleBytes limits the size of a module, however it is uploaded.
@@ -66,6 +67,12 @@ type timers interface {
 // Handler is the ModuleService of a node. It is safe for concurrent use.
 type Handler struct{ *handler }
 
+var _ modulev1connect.ModuleServiceHandler = Handler{}
+
+// unserved answers calls for which Options lacks what they need. It is not embedded,
+// because it would hide that a method is missing.
+var unserved modulev1connect.UnimplementedModuleServiceHandler
+
 // NewHandler makes the ModuleService of a node. It starts nothing.
 func NewHandler(o Options) Handler {
 	return Handler{&handler{Options: o, owners: owners{o.Modules, o.Auth}}}
@@ -73,7 +80,6 @@ func NewHandler(o Options) Handler {
 
 // handler implements the ModuleService.
 type handler struct {
-	modulev1connect.UnimplementedModuleServiceHandler
 	Options
 	owners owners
 }
@@ -338,6 +344,17 @@ func (s *handler) ActivateModule(ctx context.Context, r *connect.Request[modulev
 	return connect.NewResponse(out), nil
 }
 
+// changeKinds has the kinds of the API by the stored kinds. Their names may differ,
+// because stored names never change.
+var changeKinds = map[meta.ChangeKind]modulev1.ActivationChange_Kind{
+	meta.ChangeActivate: modulev1.ActivationChange_KIND_ACTIVATE,
+	meta.ChangeLimits:   modulev1.ActivationChange_KIND_LIMITS,
+	meta.ChangeRollback: modulev1.ActivationChange_KIND_ROLLBACK,
+	meta.ChangeCanary:   modulev1.ActivationChange_KIND_CANARY,
+	meta.ChangePromote:  modulev1.ActivationChange_KIND_PROMOTE,
+	meta.ChangeAbort:    modulev1.ActivationChange_KIND_ABORT,
+}
+
 // GetActivationHistory lists the modules that have served an entity type, newest first.
 func (s *handler) GetActivationHistory(ctx context.Context, r *connect.Request[modulev1.GetActivationHistoryRequest]) (*connect.Response[modulev1.GetActivationHistoryResponse], error) {
 	changes, err := s.Modules.Changes(ctx, r.Msg.GetEntityType())
@@ -348,7 +365,7 @@ func (s *handler) GetActivationHistory(ctx context.Context, r *connect.Request[m
 	for _, c := range slices.Backward(changes) {
 		out.Changes = append(out.Changes, &modulev1.ActivationChange{
 			Revision: c.Revision, ChangedAt: timestamppb.New(c.ChangedAt), Digest: c.Digest.String(), ChangedBy: c.ChangedBy, Forced: c.Forced, RolledBackRevision: c.RolledBackRevision, Share: c.Share, Prefix: c.Prefix,
-			Kind: modulev1.ActivationChange_Kind(modulev1.ActivationChange_Kind_value["KIND_"+strings.ToUpper(c.Kind)]),
+			Kind: changeKinds[c.Kind],
 		})
 	}
 	return connect.NewResponse(out), nil

@@ -20,7 +20,7 @@ import (
 // leads it.
 func (s *handler) VerifyModule(ctx context.Context, r *connect.Request[modulev1.VerifyModuleRequest], stream *connect.ServerStream[modulev1.VerifyModuleResponse]) error {
 	if s.Verifications == nil {
-		return s.UnimplementedModuleServiceHandler.VerifyModule(ctx, r, stream)
+		return unserved.VerifyModule(ctx, r, stream)
 	}
 	digest, err := parseDigest(r.Msg.GetDigest())
 	var serves modules.Type

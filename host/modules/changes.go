@@ -23,7 +23,7 @@ func (s *Service) Changes(ctx context.Context, entityType string) (out []Activat
 	}
 	for _, c := range b.ChangeLog() {
 		out = append(out, ActivationChange{
-			Revision: c.Revision, ChangedAt: time.Unix(0, c.At), Kind: string(c.Kind), Digest: journal.Digest(c.Digest),
+			Revision: c.Revision, ChangedAt: time.Unix(0, c.At), Kind: c.Kind, Digest: journal.Digest(c.Digest),
 			ChangedBy: c.By, Forced: c.Forced, RolledBackRevision: c.TookBack,
 			Part: meta.Part{Share: c.Share, Prefix: c.Prefix},
 		})
@@ -43,7 +43,7 @@ func by(view *meta.View, who string, command []byte) []byte {
 type ActivationChange struct {
 	Revision           uint64
 	ChangedAt          time.Time
-	Kind               string // one of the meta.ChangeKinds
+	Kind               meta.ChangeKind
 	Digest             journal.Digest
 	ChangedBy          string // empty if it is not known
 	Forced             bool

@@ -86,7 +86,6 @@ type Options struct {
 
 // Handler is the WorkflowService of a node. It is safe for concurrent use.
 type Handler struct {
-	workflowv1connect.UnimplementedWorkflowServiceHandler
 	Options
 }
 

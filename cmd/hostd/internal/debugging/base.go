@@ -106,11 +106,8 @@ func stateAt(ctx context.Context, s *cli.Session, about *entityfile.About, at *u
 	if !errors.As(err, &wire) {
 		return nil, err
 	}
-	for _, d := range wire.Details() {
-		v, err := d.Value()
-		if cut, ok := v.(*entityv1.EventsTruncated); ok && err == nil {
-			return nil, &client.TruncatedError{First: cut.GetFirst(), Message: wire.Message()}
-		}
+	if truncated := (*client.TruncatedError)(nil); errors.As(client.FromConnect(err), &truncated) {
+		return nil, truncated
 	}
 	return nil, &client.Error{Code: wire.Code(), Message: wire.Message()}
 }

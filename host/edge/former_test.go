@@ -1,0 +1,52 @@
+package edge_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/host/edge"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+)
+
+// TestFormerPathsAreServed: a client of the previous release reaches a procedure by
+// its former path.
+func TestFormerPathsAreServed(t *testing.T) {
+	s := serve(t, edge.Options{})
+	for _, path := range []string{"Send", "SendCommand"} {
+		status, body := s.post(t, entityPath+path, `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3}}`)
+		if status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+}
+
+type seenPath struct{ path string }
+
+// RoundTrip implements http.RoundTripper.
+func (s *seenPath) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.path = r.URL.Path
+	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: r}, nil
+}
+
+// TestNodesCallEachOtherByFormerPaths: a node of the previous release knows only
+// the former path of a procedure.
+func TestNodesCallEachOtherByFormerPaths(t *testing.T) {
+	prefix := strings.TrimSuffix(leaderproxy.Path, "/")
+	for path, want := range map[string]string{
+		prefix + "/hostd.entity.v1.EntityService/QueryEntity":     prefix + "/hostd.entity.v1.EntityService/Query",
+		prefix + "/hostd.module.v1.ModuleService/VerifyModule":    prefix + "/hostd.module.v1.ModuleService/Verify",
+		prefix + "/hostd.entity.v1.EntityService/GetState":        prefix + "/hostd.entity.v1.EntityService/GetState",
+		prefix + "/hostd.workflow.v1.WorkflowService/GetWorkflow": prefix + "/hostd.workflow.v1.WorkflowService/GetWorkflow",
+	} {
+		seen := new(seenPath)
+		res, err := leaderproxy.Telling(&http.Client{Transport: seen}).Get("http://n2" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if seen.path != want {
+			t.Errorf("%s was requested as %s, want %s", path, seen.path, want)
+		}
+	}
+}
