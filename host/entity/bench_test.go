@@ -89,7 +89,7 @@ func (j *bench) Received(sharding.ShardID, sharding.EntityID, sharding.EntityID)
 
 func (j *bench) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
-func (j *bench) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+func (j *bench) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, _ func(int) error, fn func(*journal.Record, journal.Hash) error) (bool, error) {
 	return false, j.Read(ctx, shard, e, 0, fn)
 }
 

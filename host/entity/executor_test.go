@@ -181,7 +181,7 @@ func (c *committer) Received(sharding.ShardID, sharding.EntityID, sharding.Entit
 
 func (c *committer) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
-func (c *committer) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+func (c *committer) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, _ func(int) error, fn func(*journal.Record, journal.Hash) error) (bool, error) {
 	return false, c.Read(ctx, shard, e, 0, fn)
 }
 

@@ -29,9 +29,11 @@ type HistoryReader interface {
 		fn func(rec *journal.Record, after journal.Hash) error) error
 	// ReadRecent is Read from 0, except that it may skip old records of an
 	// entity that never had an event. It reads at least the longest tail of
-	// clients' commands that is within the limits, and reports whether it has
-	// skipped records.
-	ReadRecent(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, commands, replyBytes int, age int64,
+	// clients' commands that is within the limits, unless that tail has many
+	// times as many other records, and reports whether it has skipped records.
+	// step is called with the size of each record that is read only to find
+	// where to begin; it may block, and its error ends the read.
+	ReadRecent(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, commands, replyBytes int, age int64, step func(bytes int) error,
 		fn func(rec *journal.Record, after journal.Hash) error) (skipped bool, err error)
 	// Snapshot returns the newest snapshot of the entity that use accepts, with
 	// a sequence lower than below, or any sequence if below is 0. It returns
@@ -86,7 +88,8 @@ type historyLoad struct {
 	Limits window.Limits    // limits of the window
 	End    journal.Sequence // sequence of the last record to read; 0 reads all
 	// Beyond, if it is set, is called before each record once the load has read
-	// costlyBytes. It may block; an error ends the load.
+	// costlyBytes, also those that it reads to find where to begin. It may
+	// block; an error ends the load.
 	Beyond func() error
 
 	read     int              // bytes of records that were read
@@ -226,10 +229,8 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 			return errEndReached
 		}
 		size := journal.RecordBytes(rec)
-		if l.read += size; l.read >= costlyBytes && l.Beyond != nil {
-			if err := l.Beyond(); err != nil {
-				return err
-			}
+		if err := l.charge(size); err != nil {
+			return err
 		}
 		if inside {
 			ch.Seen.Before, inside = rec.RecordedAt, false
@@ -307,7 +308,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		}
 	case from == 0 && snap == nil && l.Limits.Commands > 0 && !l.Type.Workflow: // a run needs its first record, which has the length of its chain
 		var skipped bool
-		if skipped, err = h.ReadRecent(ctx, l.Shard, l.ID, l.Limits.Commands, l.Limits.ReplyBytes, l.Limits.ClientMaxAge, visit); skipped {
+		if skipped, err = h.ReadRecent(ctx, l.Shard, l.ID, l.Limits.Commands, l.Limits.ReplyBytes, l.Limits.ClientMaxAge, l.charge, visit); skipped {
 			ch.Seen.Before = begins
 		}
 	default:
@@ -338,6 +339,15 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 	}
 	ch.Chain = chain.length
 	return ch, err
+}
+
+// charge counts the bytes of a record that the load reads, and waits for a turn
+// once the load is costly.
+func (l *historyLoad) charge(bytes int) error {
+	if l.read += bytes; l.read < costlyBytes || l.Beyond == nil {
+		return nil
+	}
+	return l.Beyond()
 }
 
 // runChain finds the length of the chain of messages that started a run: the

@@ -51,7 +51,7 @@ func (h *latest) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, 
 
 func (h *latest) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
-func (h *latest) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+func (h *latest) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, _ func(int) error, fn func(*journal.Record, journal.Hash) error) (bool, error) {
 	return false, h.Read(ctx, shard, e, 0, fn)
 }
 
@@ -213,7 +213,7 @@ func (d during) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, j
 	return nil, nil
 }
 
-func (d during) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+func (d during) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, _ func(int) error, fn func(*journal.Record, journal.Hash) error) (bool, error) {
 	return false, d.Read(ctx, shard, e, 0, fn)
 }
 
@@ -281,7 +281,7 @@ type skipping struct {
 	limits window.Limits // limits of the last ReadRecent
 }
 
-func (s *skipping) ReadRecent(_ context.Context, _ sharding.ShardID, _ sharding.EntityID, commands, replyBytes int, age int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+func (s *skipping) ReadRecent(_ context.Context, _ sharding.ShardID, _ sharding.EntityID, commands, replyBytes int, age int64, _ func(int) error, fn func(*journal.Record, journal.Hash) error) (bool, error) {
 	s.limits = window.Limits{Commands: commands, ReplyBytes: replyBytes, ClientMaxAge: age}
 	for i := len(s.records) - 2; i < len(s.records); i++ {
 		if err := fn(&s.records[i], journal.Hash{}); err != nil {

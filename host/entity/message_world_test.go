@@ -62,7 +62,7 @@ func (w *world) IsAbsent(_ sharding.ShardID, e sharding.EntityID) bool {
 
 // ReadRecent may skip records of an entity that never had an event, if the
 // limits exclude their commands from every window.
-func (w *world) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, commands, replyBytes int, age int64, fn func(*journal.Record, journal.Hash) error) (skipped bool, err error) {
+func (w *world) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, commands, replyBytes int, age int64, _ func(int) error, fn func(*journal.Record, journal.Hash) error) (skipped bool, err error) {
 	var all []journal.Record
 	for i := range w.log {
 		if w.log[i].Entity == e {

@@ -40,7 +40,7 @@ func (noHistory) Read(context.Context, sharding.ShardID, sharding.EntityID, jour
 
 func (noHistory) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
-func (noHistory) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+func (noHistory) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, _ func(int) error, fn func(*journal.Record, journal.Hash) error) (bool, error) {
 	return false, noHistory{}.Read(ctx, shard, e, 0, fn)
 }
 

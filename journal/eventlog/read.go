@@ -156,16 +156,17 @@ func (h History) ReadSince(ctx context.Context, id sharding.ShardID, e sharding.
 
 // ReadRecent reads all records of an entity that has ever had an event. For
 // other entities it reads only the newest records: at least the longest tail of
-// client commands within the given limits, of which age is in nanoseconds.
-// skipped reports whether older records exist.
-func (h History) ReadRecent(ctx context.Context, id sharding.ShardID, e sharding.EntityID, commands, replyBytes int, age int64,
+// client commands within the given limits, of which age is in nanoseconds, or
+// as many of all records as history.Recent allows. It calls step as
+// history.Entity.ReadRecent says. skipped reports whether older records exist.
+func (h History) ReadRecent(ctx context.Context, id sharding.ShardID, e sharding.EntityID, commands, replyBytes int, age int64, step func(bytes int) error,
 	fn func(rec *journal.Record, after journal.Hash) error) (skipped bool, err error) {
 	s, err := h.entity(id, e)
 	if err != nil {
 		return false, fmt.Errorf("read entity in shard %d: %w", id, err)
 	}
 	defer s.View.Close()
-	return s.ReadRecent(ctx, history.Recent{Commands: commands, ReplyBytes: replyBytes, Age: age},
+	return s.ReadRecent(ctx, history.Recent{Commands: commands, ReplyBytes: replyBytes, Age: age}, step,
 		func(_ journal.Position, rec *journal.Record, after journal.Hash) error { return fn(rec, after) })
 }
 

@@ -83,22 +83,32 @@ func (e *Entity) Read(ctx context.Context, r Reading, fn Visit) error {
 
 // Recent limits a read to the newest records. A read begins at or before the
 // oldest record of the longest tail of commands of clients that is within all
-// limits.
+// limits, unless the tail has too many other records, such as those of messages
+// and timers: recordsPerCommand times as many as Commands, or bytesPerReplyByte
+// times as many bytes as ReplyBytes. Otherwise a load of an entity that gets
+// little else would read all that Age allows.
 type Recent struct {
 	Commands, ReplyBytes int
 	Age                  int64 // nanoseconds before the entity's last record
 }
 
+const (
+	recordsPerCommand = 4
+	bytesPerReplyByte = 8
+)
+
 // ReadRecent is Read from the first record, except that it skips old records
 // of an entity that never had an event; skipped reports that it did. Nothing
 // truncates such records, because a truncation needs an event. They do not
-// change the hash chain, so that a read can begin with any of them.
-func (e *Entity) ReadRecent(ctx context.Context, r Recent, fn Visit) (skipped bool, err error) {
+// change the hash chain, so that a read can begin with any of them. step is
+// called with the size of each record that is read only to find where to begin.
+// It may block, an error ends the read, and it may be nil.
+func (e *Entity) ReadRecent(ctx context.Context, r Recent, step func(bytes int) error, fn Visit) (skipped bool, err error) {
 	if !e.Exists || e.Sequence > 0 || e.Cut != nil || e.Head.Records <= uint64(r.Commands) && e.Head.Bytes <= uint64(r.ReplyBytes) {
 		// The entity has few records, or events, which a snapshot stands for.
 		return false, e.Read(ctx, Reading{}, fn)
 	}
-	after, err := e.recentAfter(ctx, r)
+	after, err := e.recentAfter(ctx, r, step)
 	if err != nil {
 		return false, fmt.Errorf("read entity in shard %d: %w", e.Rows.Shard, e.Rows.NoteDamage(err))
 	}
@@ -108,16 +118,24 @@ func (e *Entity) ReadRecent(ctx context.Context, r Recent, fn Visit) (skipped bo
 // recentAfter returns the position after which the recent records are. It
 // counts them backwards, in the memtable and then block by block, and so reads
 // at most one block more than is needed.
-func (e *Entity) recentAfter(ctx context.Context, r Recent) (after journal.Position, err error) {
-	commands, replies := 0, 0
+func (e *Entity) recentAfter(ctx context.Context, r Recent, step func(bytes int) error) (after journal.Position, err error) {
+	commands, replies, records, size := 0, 0, 0, 0
 	oldest := e.UpdatedAt // of the records of the last block that was counted
-	enough := func() bool { return commands > r.Commands || replies > r.ReplyBytes || e.UpdatedAt-oldest > r.Age }
+	enough := func() bool {
+		return commands > r.Commands || replies > r.ReplyBytes || e.UpdatedAt-oldest > r.Age || records > recordsPerCommand*r.Commands || size > bytesPerReplyByte*r.ReplyBytes
+	}
 	var view journal.RecordView
 	count := func(raw []byte) error {
 		if err := view.Parse(raw); err != nil {
 			return err
 		}
 		oldest = min(oldest, view.RecordedAt)
+		records, size = records+1, size+len(raw)
+		if step != nil {
+			if err := step(len(raw)); err != nil {
+				return err
+			}
+		}
 		if view.Section(journal.SectionSource) == nil {
 			commands, replies = commands+1, replies+len(view.Reply)
 		}
