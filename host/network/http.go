@@ -24,21 +24,28 @@ const NodesAloneHeader = "Hostd-Nodes-Alone"
 
 // HTTPOptions tune a client. If a field is zero, its default is used.
 type HTTPOptions struct {
+	// HTTP1 uses HTTP/1.1, for a connection with a single long call, instead of
+	// HTTP/2, which carries concurrent calls.
+	HTTP1 bool
 	// DialTimeout bounds a dial (2 s).
 	DialTimeout time.Duration
-	// Idle is how long a connection may receive nothing before it is pinged (1
-	// s). PingTimeout is the time limit of the answer (2 s). A connection whose
+	// Idle is how long an HTTP/2 connection may receive nothing before it is
+	// pinged (1 s). PingTimeout is the time limit of the answer (2 s). A connection whose
 	// ping fails is closed with all its calls. Nothing else would end calls to
 	// a stopped process, because its kernel accepts and keeps connections.
 	Idle        time.Duration
 	PingTimeout time.Duration
+	// ContinueTimeout is how long an HTTP/1.1 call with the header Expect waits
+	// for 100 Continue or an answer before it sends its body; if 0, it does not
+	// wait.
+	ContinueTimeout time.Duration
 	// Dialed, if set, is called with every connection before it is used and may
 	// replace it.
 	Dialed func(net.Conn) net.Conn
 }
 
-// NewHTTPTransport returns a transport that speaks unencrypted HTTP/2 to other
-// nodes over a network. The caller closes its idle connections.
+// NewHTTPTransport returns a transport that speaks HTTP to other nodes over a
+// network, which adds encryption if necessary. The caller closes its idle connections.
 func NewHTTPTransport(n Network, o HTTPOptions) *http.Transport {
 	for _, d := range []struct {
 		value    *time.Duration
@@ -49,7 +56,8 @@ func NewHTTPTransport(n Network, o HTTPOptions) *http.Transport {
 		}
 	}
 	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetHTTP1(o.HTTP1)
+	protocols.SetUnencryptedHTTP2(!o.HTTP1)
 	return &http.Transport{
 		Protocols: protocols,
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -66,6 +74,8 @@ func NewHTTPTransport(n Network, o HTTPOptions) *http.Transport {
 		},
 		DisableCompression: true,
 		IdleConnTimeout:    time.Minute,
+
+		ExpectContinueTimeout: o.ContinueTimeout,
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream:     1 << 20,
 			MaxReceiveBufferPerConnection: 4<<20 - 1,

@@ -97,48 +97,75 @@ func (p *Peers) leave(s *served) {
 	p.active.Done()
 }
 
-// link serves a link from another node. Its goroutine reads frames and a second
-// one sends heartbeats. A node has one link to this one; a new link ends the
-// previous one.
+// linkStream is the serving side of a link's stream. Receive fills a *batch,
+// and Send sends an *echo. The two may be called concurrently.
+type linkStream interface {
+	Receive(message any) error
+	Send(message any) error
+}
+
+// link serves a link over HTTP/2.
 func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo]) error {
 	s := servedOf(ctx)
+	end, err := p.beginLink(s, stream.RequestHeader())
+	if err == nil {
+		defer end()
+		err = p.serveLink(s, stream.Conn())
+	}
+	return p.encodeError(err)
+}
+
+// beginLink makes the call the link from its node. A node has one link to this
+// one; a new link ends the previous one. Call end when the link has ended.
+func (p *Peers) beginLink(s *served, header http.Header) (end func(), err error) {
 	if err := p.enter(s); err != nil {
-		return p.encodeError(err)
+		return nil, err
 	}
-	defer p.leave(s)
-	number, err := strconv.ParseUint(stream.RequestHeader().Get(headerLink), 10, 64)
+	number, err := strconv.ParseUint(header.Get(headerLink), 10, 64)
 	if err != nil {
-		return p.encodeError(fmt.Errorf("%w: the connection has no number", ErrFormat))
+		err = fmt.Errorf("%w: the connection has no number", ErrFormat)
+	} else if number > mostLinks(s.hello.Incarnation, p.opts.Wall()) {
+		err = fmt.Errorf("%w: the number of the connection is too high", ErrFormat)
+	} else {
+		err = s.peer.replace(s, number)
 	}
-	if number > mostLinks(s.hello.Incarnation, p.opts.Wall()) {
-		return p.encodeError(fmt.Errorf("%w: the number of the connection is too high", ErrFormat))
+	if err != nil {
+		p.leave(s)
+		return nil, err
 	}
-	if err := s.peer.replace(s, number); err != nil {
-		return p.encodeError(err)
-	}
-	defer s.peer.endLink(s)
 	s.lift()
 	if s.ended.Load() {
-		return p.encodeError(ErrClosed) // aborted between enter and lift
+		s.peer.endLink(s)
+		p.leave(s)
+		return nil, ErrClosed // aborted between enter and lift
 	}
+	return func() {
+		s.peer.endLink(s)
+		p.leave(s)
+	}, nil
+}
+
+// serveLink serves a link until it ends, and returns why. Its goroutine reads
+// frames and a second one sends heartbeats.
+func (p *Peers) serveLink(s *served, stream linkStream) error {
 	var heard atomic.Pointer[arrivedHeartbeat] // the last heartbeat that arrived
 	heard.Store(&arrivedHeartbeat{})
 	stop := make(chan struct{})
 	var beating sync.WaitGroup
 	beating.Go(func() { p.sendHeartbeats(stream, s, &heard, stop) })
-	err = p.receive(stream, s, &heard)
+	err := p.receive(stream, s, &heard)
 	s.abort()
 	close(stop)
 	beating.Wait()
-	return p.encodeError(err)
+	return err
 }
 
-// receive passes frames on until the stream ends. It always returns an error to
-// the other side, so that the other side makes a new link.
-func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedHeartbeat]) error {
+// receive passes frames on until the stream ends. The end is always an error
+// for the other side, so that it makes a new link.
+func (p *Peers) receive(stream linkStream, s *served, heard *atomic.Pointer[arrivedHeartbeat]) error {
 	var b batch
 	for {
-		if err := stream.Conn().Receive(&b); err != nil {
+		if err := stream.Receive(&b); err != nil {
 			if s.ended.Load() {
 				return ErrUnavailable
 			}
@@ -160,10 +187,9 @@ func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, hear
 	}
 }
 
-// sendHeartbeats answers with a heartbeat in each period. It ends a link on
-// which nothing has arrived for so long that the other side must have made a
-// new one.
-func (p *Peers) sendHeartbeats(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedHeartbeat], stop chan struct{}) {
+// sendHeartbeats sends an answer in each period. It ends a link on which nothing has
+// arrived for so long that its other side must have made a new one.
+func (p *Peers) sendHeartbeats(stream linkStream, s *served, heard *atomic.Pointer[arrivedHeartbeat], stop chan struct{}) {
 	ticker := time.NewTicker(p.opts.HeartbeatPeriod)
 	defer ticker.Stop()
 	var received uint64
@@ -180,7 +206,7 @@ func (p *Peers) sendHeartbeats(stream *connect.BidiStream[batch, echo], s *serve
 		if e.heartbeat != 0 {
 			e.clock, e.held = p.opts.Wall().UnixNano(), uint64(time.Duration(p.now()-last.at).Microseconds())
 		}
-		if err := stream.Conn().Send(&e); err != nil {
+		if err := stream.Send(&e); err != nil {
 			s.abort()
 			return
 		}

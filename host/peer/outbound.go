@@ -25,11 +25,12 @@ const (
 	// message of its own. It is also how much memory one small frame can retain
 	// at the receiver, because the frames of a message share its memory.
 	batchBytes = 64 << 10
-	// maxMessageBytes bounds a message of a link.
+	// maxMessageBytes and maxEchoBytes bound a message of a link and its answer.
 	maxMessageBytes = MaxFrameBytes + 64
-	// minPause and maxPause bound the back-off between two attempts to make a
-	// link. maxPause is shorter than the suspicion timeout, so that a node
-	// whose link breaks often is not suspected.
+	maxEchoBytes    = 1 << 10
+	// minPause and maxPause bound the back-off between attempts to make a link.
+	// maxPause is shorter than the suspicion timeout, so that a node whose link
+	// breaks often is not suspected.
 	minPause = 25 * time.Millisecond
 	maxPause = 400 * time.Millisecond
 	// lostPause is the pause after the loss of a link that had lasted. It is
@@ -97,33 +98,27 @@ func (q *peer) rest(ctx context.Context, address string, d time.Duration) bool {
 // outbound is one link to a peer: a stream on its own connection.
 type outbound struct {
 	peer   *peer
-	stream *connect.BidiStreamForClient[batch, echo]
 	cancel context.CancelCauseFunc
 	stuck  *time.Timer
 	sent   departures
 	// answered means that the node, and not only its kernel, has sent
 	// something.
 	answered atomic.Bool
+	received uint64 // bytes, by the peer's last answer; used by the reader
 
 	mu     sync.Mutex
 	failed bool
 	conn   net.Conn
 }
 
-// link makes a link and returns why it ended.
+// link makes a link and returns why it ended. It tries HTTP/1.1 first. If the
+// node does not accept that, it uses HTTP/2, whose errors also say why a node
+// refuses a link.
 func (q *peer) link(parent context.Context, address string) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	opts := &q.owner.opts
 	l := &outbound{peer: q, cancel: cancel}
-	transport := network.NewHTTPTransport(endings{opts.Network, l}, network.HTTPOptions{DialTimeout: opts.StuckAfter, Dialed: l.setConn})
-	defer transport.CloseIdleConnections()
-	client := connect.NewClient[batch, echo](
-		&http.Client{Transport: &caller{base: transport, peers: q.owner, to: q}},
-		"http://"+address+peerv1connect.PeerServiceLinkProcedure,
-		connect.WithCodec(linkCodec{}), connect.WithReadMaxBytes(1<<10), noCompression,
-	)
-	l.stuck = time.AfterFunc(opts.StuckAfter, func() { l.fail(errStuck) })
+	l.stuck = time.AfterFunc(q.owner.opts.StuckAfter, func() { l.fail(errStuck) })
 	defer l.stuck.Stop()
 	q.mu.Lock()
 	q.cut = l.fail
@@ -137,19 +132,60 @@ func (q *peer) link(parent context.Context, address string) error {
 	if moved {
 		return errMoved
 	}
-	l.stream = client.CallBidiStream(ctx)
-	l.stream.RequestHeader().Set(headerLink, strconv.FormatUint(q.made.Add(1), 10))
+	if !l.overHTTP1(ctx, address) && ctx.Err() == nil {
+		l.overHTTP2(ctx, address)
+	}
+	l.fail(errEnded)
+	return q.owner.noteReplaced(decodeError(q.id, context.Cause(ctx)))
+}
+
+// transport returns the HTTP client of the link, whose connection is for the
+// link alone.
+func (l *outbound) transport(http1 bool) (*http.Transport, *caller) {
+	opts := &l.peer.owner.opts
+	t := network.NewHTTPTransport(endings{opts.Network, l}, network.HTTPOptions{HTTP1: http1, DialTimeout: opts.StuckAfter, ContinueTimeout: 2 * opts.StuckAfter, Dialed: l.setConn})
+	return t, &caller{base: t, peers: l.peer.owner, to: l.peer}
+}
+
+// number returns the value of headerLink for one more attempt.
+func (l *outbound) number() string { return strconv.FormatUint(l.peer.made.Add(1), 10) }
+
+// overHTTP2 runs the link as a bidirectional stream of Connect until it ends.
+func (l *outbound) overHTTP2(ctx context.Context, address string) {
+	transport, base := l.transport(false)
+	defer transport.CloseIdleConnections()
+	client := connect.NewClient[batch, echo](
+		&http.Client{Transport: base}, "http://"+address+peerv1connect.PeerServiceLinkProcedure,
+		connect.WithCodec(linkCodec{}), connect.WithReadMaxBytes(maxEchoBytes), noCompression,
+	)
+	stream := client.CallBidiStream(ctx)
+	stream.RequestHeader().Set(headerLink, l.number())
 	var reader sync.WaitGroup
-	reader.Go(l.read)
-	l.write(ctx)
+	reader.Go(func() {
+		conn, err := stream.Conn()
+		for err == nil {
+			var e echo
+			if err = conn.Receive(&e); err == nil {
+				l.receive(e)
+			}
+		}
+		l.failReading(err)
+	})
+	messages := l.newOutgoing(ctx)
+	for {
+		m, err := messages.next()
+		if err != nil || stream.Send(m) != nil {
+			break
+		}
+	}
+	messages.close()
 	if ctx.Err() == nil {
 		reader.Wait() // the reader knows why the link ended
 	}
 	l.fail(errEnded)
-	l.stream.CloseRequest()
-	l.stream.CloseResponse()
+	stream.CloseRequest()
+	stream.CloseResponse()
 	reader.Wait()
-	return q.owner.noteReplaced(decodeError(q.id, context.Cause(ctx)))
 }
 
 // setConn records the connection, so that fail can close it whatever the HTTP
@@ -176,89 +212,104 @@ func (l *outbound) fail(err error) {
 	}
 }
 
-// read receives the peer's answers until the stream ends. The link is stuck if
-// the peer has received nothing new for StuckAfter.
-func (l *outbound) read() {
-	var received uint64
-	var e echo
-	conn, err := l.stream.Conn()
-	for {
-		if err == nil {
-			err = conn.Receive(&e)
-		}
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = errEnded
-			}
-			l.fail(err)
-			return
-		}
-		if !l.answered.Swap(true) {
-			l.peer.answers()
-		}
-		l.peer.noteTurns(e.turns)
-		l.measure(e)
-		if e.received > received {
-			received = e.received
-			l.stuck.Reset(l.peer.owner.opts.StuckAfter)
-		}
+// receive handles an answer of the peer. The link is stuck if the peer has
+// received nothing new for StuckAfter.
+func (l *outbound) receive(e echo) {
+	if !l.answered.Swap(true) {
+		l.peer.answers()
+	}
+	l.peer.noteTurns(e.turns)
+	l.measure(e)
+	if e.received > l.received {
+		l.received = e.received
+		l.stuck.Reset(l.peer.owner.opts.StuckAfter)
 	}
 }
 
-// write sends the queued frames and one heartbeat per period, until the stream
+// failReading ends the link because no further answer can be read.
+func (l *outbound) failReading(err error) {
+	if errors.Is(err, io.EOF) {
+		err = errEnded
+	}
+	l.fail(err)
+}
+
+// outgoing makes the messages of a link: the queued frames in as few messages as
+// the bounds allow, and one heartbeat per period. It is not safe for concurrent
+// use.
+type outgoing struct {
+	ctx    context.Context
+	link   *outbound
+	ticker *time.Ticker
+	out    batch
+	beat   uint64   // number of the last heartbeat
+	taken  [][]byte // frames taken from the queue
+	rest   [][]byte // frames of taken that were not sent yet
+	// frames and bytes count the frames of the message that next returned last,
+	// until they are released.
+	frames, bytes int
+}
+
+func (l *outbound) newOutgoing(ctx context.Context) *outgoing {
+	return &outgoing{ctx: ctx, link: l, ticker: time.NewTicker(l.peer.owner.opts.HeartbeatPeriod)}
+}
+
+// next returns the next message, which is valid until the next call, and waits
+// for it if necessary. The first one has a heartbeat. The call confirms that
+// the previous message was sent. It returns an error when the link's context
 // ends.
-func (l *outbound) write(ctx context.Context) {
-	q := l.peer
-	ticker := time.NewTicker(q.owner.opts.HeartbeatPeriod)
-	defer ticker.Stop()
-	out := &batch{heartbeat: 1, turns: q.owner.opts.Raft.Turns()}
-	var taken [][]byte
-	for beat := uint64(1); ; {
+func (o *outgoing) next() (*batch, error) {
+	q := o.link.peer
+	q.sent.add(o.frames, o.bytes)
+	o.release()
+	o.out = batch{}
+	for len(o.rest) == 0 && o.out.heartbeat == 0 {
+		due := o.beat == 0
+		if !due {
+			select {
+			case <-q.queue.wake:
+			case <-o.ticker.C:
+				due = true
+			case <-o.ctx.Done():
+				return nil, o.ctx.Err()
+			}
+		}
+		if due {
+			o.beat++
+			o.out.heartbeat, o.out.turns = o.beat, q.owner.opts.Raft.Turns()
+			o.link.sent.note(o.beat, q.owner.now())
+		}
 		runtime.Gosched() // yield to goroutines that are about to queue frames, because a message costs more than a frame
-		if taken = q.queue.take(taken); !l.send(out, taken) {
-			return
-		}
-		select {
-		case <-q.queue.wake:
-		case <-ticker.C:
-			beat++
-			out.heartbeat, out.turns = beat, q.owner.opts.Raft.Turns()
-		case <-ctx.Done():
-			return
-		}
+		o.taken = q.queue.take(o.taken)
+		o.rest = o.taken
 	}
+	size := 0
+	for _, f := range o.rest {
+		if o.frames > 0 && size+frameSize(f) > batchBytes {
+			break
+		}
+		size += frameSize(f)
+		o.bytes += len(f)
+		o.frames++
+	}
+	o.out.frames = o.rest[:o.frames]
+	return &o.out, nil
 }
 
-// send sends out's heartbeat, if there is one, and the frames in as few
-// messages as the bounds allow. It reports whether everything was sent.
-func (l *outbound) send(out *batch, frames [][]byte) bool {
-	for sent := 0; sent < len(frames) || out.heartbeat != 0; {
-		count, bytes := 0, 0
-		for _, f := range frames[sent:] {
-			if count > 0 && bytes+frameSize(f) > batchBytes {
-				break
-			}
-			bytes += frameSize(f)
-			count++
-		}
-		out.frames = frames[sent : sent+count]
-		if out.heartbeat != 0 {
-			l.sent.note(out.heartbeat, l.peer.owner.now())
-		}
-		err := l.stream.Send(out)
-		for _, f := range out.frames {
-			bytes -= frameSize(f) - len(f)
-		}
-		l.peer.sent.add(count, bytes)
-		l.peer.queue.release(count, bytes)
-		out.frames, out.heartbeat, out.turns = nil, 0, 0
-		sent += count
-		if err != nil {
-			for _, f := range frames[sent:] {
-				l.peer.queue.release(1, len(f))
-			}
-			return false
-		}
+// release forgets the message that next returned last and frees its room in the
+// queue.
+func (o *outgoing) release() {
+	o.link.peer.queue.release(o.frames, o.bytes)
+	o.rest = o.rest[o.frames:]
+	o.frames, o.bytes = 0, 0
+}
+
+// close drops the frames that were taken and not sent.
+func (o *outgoing) close() {
+	o.ticker.Stop()
+	o.release()
+	for _, f := range o.rest {
+		o.link.peer.queue.release(1, len(f))
 	}
-	return true
+	o.rest = nil
 }

@@ -89,6 +89,7 @@ func start(t testing.TB, n network.Network, address string, id sharding.NodeID, 
 	mux := http.NewServeMux()
 	mux.Handle(d.Handler())
 	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	d.server = &http.Server{Handler: mux, Protocols: protocols, ConnContext: network.WithNode, ReadTimeout: 35 * time.Second, WriteTimeout: 35 * time.Second}
 	go func() { d.served <- d.server.Serve(l) }()

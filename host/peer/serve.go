@@ -42,9 +42,16 @@ func (p *Peers) newHandler() http.Handler {
 			return []connect.HandlerOption{connect.WithReadMaxBytes(maxPieceBytes)}
 		}))
 	mux.Handle(path, calls)
-	mux.Handle(peerv1connect.PeerServiceLinkProcedure, connect.NewBidiStreamHandler(
+	overHTTP2 := connect.NewBidiStreamHandler(
 		peerv1connect.PeerServiceLinkProcedure, p.link, common,
-		connect.WithCodec(linkCodec{}), connect.WithReadMaxBytes(maxMessageBytes)))
+		connect.WithCodec(linkCodec{}), connect.WithReadMaxBytes(maxMessageBytes))
+	mux.HandleFunc(peerv1connect.PeerServiceLinkProcedure, func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 1 {
+			p.linkOverHTTP1(w, r)
+		} else {
+			overHTTP2.ServeHTTP(w, r)
+		}
+	})
 	return p.Admit(mux)
 }
 
