@@ -118,8 +118,8 @@ func section(text, heading string) string {
 	return text
 }
 
-// TestFuelIsDocumented compares the budgets in FUEL.md and MANIFEST.md with the
-// limits.
+// TestFuelIsDocumented checks that the budgets in FUEL.md and MANIFEST.md equal
+// the limits.
 func TestFuelIsDocumented(t *testing.T) {
 	limits := DefaultLimits()
 	for file, budgets := range map[string]map[string]int{

@@ -47,8 +47,8 @@ type Reject struct {
 
 // Progress is the progress that a run, an entity of a workflow type, reports
 // after a command: the number of its steps so far, and texts for people that
-// say what it waits for. ParseOutput keeps the first MaxWaits waits, and of
-// each the first MaxWaitBytes bytes.
+// name the events for which the run waits. ParseOutput keeps the first MaxWaits
+// waits, and of each the first MaxWaitBytes bytes.
 type Progress struct {
 	Steps uint32
 	Waits [][]byte

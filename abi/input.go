@@ -159,7 +159,7 @@ func DecodeInputEvent(body []byte) (InputEvent, error) {
 // Request is the decoded input of one hostd_load, hostd_handle or hostd_query.
 // Slices are sub-slices of the input. A field whose frame is missing has its
 // zero value. Only Snapshot distinguishes a missing frame, which is nil, from
-// an empty one.
+// an empty frame.
 type Request struct {
 	EntityID []byte
 	Snapshot []byte

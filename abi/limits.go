@@ -1,6 +1,6 @@
 package abi
 
-// Limits are the limits of what a guest may export, hold and emit. Sizes are in
+// Limits are the limits of a guest's exports, memory and output. Sizes are in
 // bytes unless the name says otherwise. The zero value allows nothing; start
 // from DefaultLimits.
 type Limits struct {
@@ -42,9 +42,9 @@ type Limits struct {
 	MemoryBytesMax    int // upper limit of the configuration
 }
 
-// LoadExtraBytes is how much the input of hostd_load may exceed
-// Limits.RequestBytes, so that a snapshot of the maximum size fits together
-// with the other frames.
+// LoadExtraBytes is the number of bytes by which the input of hostd_load may
+// exceed Limits.RequestBytes, so that a snapshot of the maximum size fits
+// together with the other frames.
 const LoadExtraBytes = 1 << 10
 
 // Sizes that are part of the contract and cannot be configured.

@@ -90,8 +90,8 @@ func TestParseOutputModes(t *testing.T) {
 	}
 }
 
-// TestParseOutputLimits tests every limit with a value one below it, at it, and
-// one above it.
+// TestParseOutputLimits tests every limit with a value one below the limit, at
+// the limit, and one above the limit.
 func TestParseOutputLimits(t *testing.T) {
 	limits := DefaultLimits()
 	limits.OutputBytes = 4 << 20 // high enough that the test does not reach it

@@ -5,9 +5,9 @@ import "iter"
 const (
 	// MaxPrincipalBytes limits the body of a principal frame.
 	MaxPrincipalBytes = 4 << 10
-	// PrincipalExtraBytes is how much the input of hostd_handle and hostd_query
-	// may exceed Limits.RequestBytes, because the frame is not part of the
-	// caller's payload.
+	// PrincipalExtraBytes is the number of bytes by which the input of
+	// hostd_handle and hostd_query may exceed Limits.RequestBytes, because the
+	// frame is not part of the caller's payload.
 	PrincipalExtraBytes = HeaderBytes + MaxPrincipalBytes
 )
 

@@ -5,9 +5,9 @@ import "iter"
 const (
 	// MaxSettingsBytes limits the body of a settings frame.
 	MaxSettingsBytes = 4 << 10
-	// CallExtraBytes is how much the input of hostd_handle and hostd_query may
-	// exceed Limits.RequestBytes, because the principal and settings frames are
-	// not part of the caller's payload.
+	// CallExtraBytes is the number of bytes by which the input of hostd_handle
+	// and hostd_query may exceed Limits.RequestBytes, because the principal and
+	// settings frames are not part of the caller's payload.
 	CallExtraBytes = PrincipalExtraBytes + HeaderBytes + MaxSettingsBytes
 )
 
@@ -22,7 +22,7 @@ func AppendSettings[T string | []byte](dst []byte, body T) []byte {
 }
 
 // Settings iterates over the settings in the body of a settings frame. It stops
-// at the first malformed one. The slices are sub-slices of the body.
+// at the first malformed setting. The slices are sub-slices of the body.
 func Settings(body []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		for len(body) > 0 {

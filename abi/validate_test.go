@@ -107,7 +107,8 @@ func TestValidatingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzNames compares the fast paths with the definition in the doc comment.
+// FuzzNames checks that the fast paths agree with the definition in the doc
+// comment.
 func FuzzNames(f *testing.F) {
 	for _, seed := range []string{"", "counter", "a\nb", "räksmörgås", "\xff", "\u2028", strings.Repeat("x", 257)} {
 		f.Add(seed)

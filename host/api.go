@@ -11,7 +11,7 @@ import (
 
 // apiParts holds the parts of the node that implement the services of its API.
 // The server starts before these parts exist. Until open is called, it rejects
-// the calls that need them, which are all calls except Initialize.
+// the calls that need them, which are all calls except InitializeCluster.
 type apiParts struct {
 	cluster clusterapi.Parts
 	entity  entityapi.Parts
@@ -30,7 +30,7 @@ func (a *apiParts) open(c clusterapi.Parts, e entityapi.Parts, m moduleapi.Parts
 }
 
 // services returns the options for the services of the API. f handles
-// Initialize.
+// InitializeCluster.
 func (a *apiParts) services(f clusterapi.Bootstrapper) services.Options {
 	out := services.Options{Entity: a.entity.Options(), Runs: a.entity.Runs(), Module: a.module.Options(), Cluster: a.cluster.Options(f), Backups: &a.backups, Nodes: a.cluster.Nodes()}
 	out.Cluster.Lines, out.Cluster.Guests = &a.lines, a.module.Sampler()

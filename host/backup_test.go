@@ -65,8 +65,8 @@ func export(t *testing.T, c *client.Client) []byte {
 }
 
 // TestExportUnderLoadIsImported: an export taken while commands run contains
-// everything acknowledged before it, and only events that happened. Its import
-// has the same result in clusters of other sizes.
+// everything that was acknowledged before the export began, and only events
+// that happened. Its import has the same result in clusters of other sizes.
 func TestExportUnderLoadIsImported(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {

@@ -115,8 +115,8 @@ func BenchmarkUnary(b *testing.B) {
 	report(b, cpuTime(b)-before)
 }
 
-// BenchmarkStream sends durable commands over one stream with 256 in flight.
-// Node, client and guest share the process.
+// BenchmarkStream sends durable commands over one stream with 256 commands
+// in flight. Node, client and guest share the process.
 func BenchmarkStream(b *testing.B) {
 	for _, keys := range []int{1, 1000} {
 		b.Run("keys="+strconv.Itoa(keys), func(b *testing.B) {
@@ -170,8 +170,9 @@ func addEvents(b *testing.B, c *client.Client, entityType string, ids []string, 
 	}
 }
 
-// BenchmarkActivation queries entities of 10,000 events right after a start, so
-// that each is replayed from its first event. Run it with at most 20x.
+// BenchmarkActivation queries entities of 10,000 events right after the node
+// has started, so that each is replayed from its first event. Run it with at
+// most 20x.
 func BenchmarkActivation(b *testing.B) {
 	const entities, events = 20, 10_000
 	dir, ids := b.TempDir(), entityIDs(entities)

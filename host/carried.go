@@ -22,8 +22,8 @@ import (
 // carried writes audit lines for work that this node does at another node's
 // request: metadata commands that it proposes, modules that it stores or sends,
 // and its part of exports and imports. The calling node names the client that
-// it acts for. It audits the client's call too, but its log is no help if that
-// node lies.
+// it acts for. The calling node audits the client's call too, but its log
+// does not help if that node lies.
 type carried struct{ n *Node }
 
 // exported maps procedures of exports and imports to the verbs of their audit

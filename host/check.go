@@ -16,16 +16,16 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Finding is the result of one check before a start.
+// Finding is the result of one of the tests that Check makes.
 type Finding struct {
 	Subject string // the configuration key that was checked
 	Err     error  // nil if the check passed
 }
 
-// Check tests the requirements of a start with cfg: the data directory and its
-// disk, the ports, and the files that the configuration names. It starts no
-// node and leaves nothing behind. It fails while a node uses the same data
-// directory or ports.
+// Check tests whether a node could start with cfg. It looks at the data
+// directory and its disk, the ports, and the files that the configuration
+// names. It starts no node and leaves nothing behind. It fails while a node
+// uses the same data directory or ports.
 func Check(cfg config.Config) []Finding {
 	out := []Finding{
 		{"data-dir", checkDirectory(cfg.DataDir)},

@@ -32,7 +32,7 @@ func (n *Node) enterCluster(ctx context.Context) error {
 }
 
 // maxSnapshots is the highest number of incoming snapshot streams at a time.
-// The raft loop may accept fewer; the others wait.
+// The raft loop may accept fewer; further streams wait.
 const maxSnapshots = 64
 
 // openPeers creates the client and server of calls between nodes.
@@ -55,8 +55,8 @@ func (n *Node) openPeers() error {
 	return nil
 }
 
-// neighbors are the other nodes as this one observes them. It reports changes to
-// the raft loop, the forwarding client and the leader table.
+// neighbors are the other nodes as this node observes them. It reports
+// changes to the raft loop, the forwarding client and the leader table.
 type neighbors struct{ n *Node }
 
 // PeerAlive reports a node as alive.
@@ -152,8 +152,8 @@ func (n *Node) openServices(name string) {
 	}, moduleapi.Parts{Modules: n.guests.modules, Replays: n.guests.replays, Machine: n.replicas.machine}, n.backup.service)
 }
 
-// ErrOlderCopy and ErrDamagedData stop a node whose data directory needs a call
-// of Rejoin before the next start.
+// ErrOlderCopy and ErrDamagedData stop a node whose data directory needs a
+// call of Rejoin before the node starts again.
 var (
 	ErrOlderCopy   = cluster.ErrOlderCopy
 	ErrDamagedData = cluster.ErrDamagedData

@@ -214,8 +214,8 @@ func TestCommandsAreCountedByStage(t *testing.T) {
 	}
 }
 
-// TestLostQuorumIsInMetrics: the metrics of a node that loses the others show the
-// lost quorum.
+// TestLostQuorumIsInMetrics: the metrics of a node that loses contact with
+// the other nodes show the lost quorum.
 func TestLostQuorumIsInMetrics(t *testing.T) {
 	nodes := startCluster(t, 3, 4)
 	if got := value(t, scrape(t, nodes[0]), "hostd_shards_without_quorum"); got != 0 {

@@ -57,8 +57,8 @@ func (d *deliveries) Leads() (led []deliver.Lead) {
 	return led
 }
 
-// Lead returns the term in which this node leads a shard, and whether it serves
-// it.
+// Lead returns the term in which this node leads a shard, and whether it
+// serves the shard.
 func (d *deliveries) Lead(shard sharding.ShardID) (term sharding.Term, serves bool) {
 	lead := d.shardRouter.Lead(shard)
 	return lead.Term, lead.Serving

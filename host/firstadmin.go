@@ -21,8 +21,8 @@ const (
 )
 
 // checkFirstAdmin returns an error if auth-bootstrap-file is invalid. A missing
-// file is only a warning, because a cluster that has an admin no longer needs
-// it.
+// file is only a warning, because a cluster that has an admin no longer
+// needs the file.
 func (n *Node) checkFirstAdmin() error {
 	path := n.cfg.AuthBootstrapFile
 	if path == "" {

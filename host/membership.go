@@ -31,8 +31,9 @@ type addresses interface {
 	PeerAddress() string
 }
 
-// membership is this node as a member of its cluster: how it bootstraps or
-// joins it, what it knows about the other nodes, and whether it may vote.
+// membership is this node as a member of its cluster: how the node
+// bootstraps or joins the cluster, what it knows about the other nodes, and
+// whether it may vote.
 type membership struct {
 	cfg       *config.Config
 	logger    *slog.Logger
@@ -41,7 +42,7 @@ type membership struct {
 	addresses addresses
 	apart     atomic.Bool             // the clients' listener serves clients only, as far as is known
 	parted    atomic.Bool             // the metadata has confirmed apart
-	joined    sharding.ClusterVersion // the cluster version when the node joined; 0 if it joined in an earlier start
+	joined    sharding.ClusterVersion // the cluster version when the node joined; 0 if it joined before this process started
 	raft      *raftLog
 	peers     *peer.Peers
 
@@ -54,7 +55,7 @@ type membership struct {
 	member       *cluster.Member
 	staleDisk    *cluster.StaleDiskCheck
 	seeds        *cluster.SeedWatch
-	bootstrapped atomic.Bool // the node bootstrapped its cluster in this start
+	bootstrapped atomic.Bool // the node bootstrapped its cluster since this process started
 	voted        atomic.Bool // the metadata shard has had as many voters as the hosts allow
 }
 
@@ -186,8 +187,8 @@ func (m *membership) Rejoin(ctx context.Context) (*cluster.Joined, error) {
 	joined, err := entry.RejoinOnce(ctx, m.addressBook.Addresses())
 	if err == nil {
 		// The metadata shard may be led by a node that joined while this node
-		// was away. That node reaches this one, but this one needs its address
-		// to answer.
+		// was away. That node reaches this one, but this node needs the
+		// other's address to answer.
 		m.addressBook.LearnJoin(joined)
 	}
 	return joined, err
@@ -208,12 +209,12 @@ func (m *membership) Renewed(j *cluster.Joined) error {
 	})
 }
 
-// Raise gives this start a higher incarnation. It may be called only before
-// other nodes know the node's incarnation.
+// Raise gives this process a higher incarnation. It may be called only
+// before other nodes know the node's incarnation.
 func (m *membership) Raise(incarnation uint64) error {
 	err := m.id.Save(func(id *datadir.Identity) bool {
 		id.Incarnation = incarnation
-		id.Attest() // this start may vote: the node was attested already, or has cast no vote yet
+		id.Attest() // this incarnation may vote: the node was attested already, or has cast no vote yet
 		return true
 	})
 	if err != nil {
@@ -232,8 +233,8 @@ func (m *membership) Entry() cluster.Entry {
 	return cluster.Entry{Peers: m.peers, Self: m.Describe(), PeersAt: m.gossipAt(), Seeds: seeds, Logger: m.logger}
 }
 
-// gossipAt returns the address where other nodes reach this one, which depends
-// on the cluster version.
+// gossipAt returns the address where other nodes reach this node, which
+// depends on the cluster version.
 func (m *membership) gossipAt() string {
 	if m.apart.Load() {
 		return m.addresses.PeerAddress()
@@ -277,8 +278,8 @@ func (m *membership) learnApart() (first bool) {
 
 // referral returns the address of the peers' listener if the clients' listener
 // serves clients only, and "" otherwise. A node without a cluster serves both
-// on the clients' listener, because a node of an old release may know only that
-// one.
+// on the clients' listener, because a node of an old release may know only
+// that listener.
 func (m *membership) referral() string {
 	if m.apart.Load() {
 		return m.addresses.PeerAddress()
@@ -288,7 +289,8 @@ func (m *membership) referral() string {
 
 // confirmedIncarnation returns the newest incarnation of a node in the
 // metadata, or 0 if the node is unknown. The incarnation of a former member
-// counts too, because the node may join again after a clock was corrected.
+// is returned too, because the node may join again after a clock was
+// corrected.
 func (m *membership) confirmedIncarnation(node sharding.NodeID) uint64 {
 	return m.metadata.View().LastStart(node)
 }
@@ -305,13 +307,14 @@ func (m *membership) Others() []sharding.NodeID {
 }
 
 // policy returns the placement policy in this node's flags. It applies to a
-// cluster that the node bootstraps, and to one whose metadata holds no policy.
+// cluster that the node bootstraps, and to a cluster whose metadata holds no
+// policy.
 func (m *membership) policy() meta.Policy {
 	return meta.Policy{Replication: m.cfg.Replication, MinMembers: m.cfg.MinHosts(), Rebalance: meta.DefaultPolicy.Rebalance, DeadAfter: m.cfg.DeadAfter}
 }
 
-// openStaleDiskCheck starts the stale-disk check, which asks other nodes for an
-// attestation of this start if one is needed.
+// openStaleDiskCheck starts the stale-disk check, which asks other nodes to
+// attest this incarnation if it needs an attestation.
 func (m *membership) openStaleDiskCheck() error {
 	var committed uint64
 	st, err := m.raft.loop.Load().Status(sharding.MetaShard)
@@ -329,8 +332,9 @@ func (m *membership) renewal() *cluster.Renewal {
 	return &cluster.Renewal{Identity: m.id, Entrance: m, AddressBook: m.addressBook, Lifecycle: m.lifecycle, Logger: m.logger}
 }
 
-// renewAtStart is called with the error of a failed start. It tries to renew
-// the node's membership and returns the error to report in the end.
+// renewAtStart is called with the error of a node that failed to start. It
+// tries to renew the node's membership and returns the error to report in
+// the end.
 func (m *membership) renewAtStart(ctx context.Context, failed error) error {
 	if m == nil || m.peers == nil {
 		return failed
@@ -346,9 +350,10 @@ func (m *membership) watchReplaced(ctx context.Context) {
 	}
 }
 
-// metadataVoted reports whether the metadata shard has had, since the start, as
-// many voters as the live hosts allow. A new cluster must not report ready
-// before that: it could lose its only voter, and with it all metadata.
+// metadataVoted reports whether, since this node started, the metadata shard
+// has had as many voters as the live hosts allow. A new cluster must not
+// report ready before that: it could lose its only voter, and with it all
+// metadata.
 func (m *membership) metadataVoted() bool {
 	if m.voted.Load() {
 		return true
@@ -401,12 +406,12 @@ func (m *membership) writeFirstMetadata(ctx context.Context) error {
 	return nil
 }
 
-// leaveTimeout bounds how long a stop waits until other nodes know that this
-// one leaves.
+// leaveTimeout bounds how long a stopping node waits until other nodes know
+// that it leaves.
 const leaveTimeout = time.Second
 
 // openGossip starts to gossip, which finds the new addresses of nodes that
-// moved while this one was away.
+// moved while this node was away.
 func (m *membership) openGossip(ctx context.Context, transport gossip.Transport) error {
 	id := m.id.Now()
 	key, err := m.cfg.GossipKey()
@@ -429,7 +434,7 @@ func (m *membership) openGossip(ctx context.Context, transport gossip.Transport)
 		leaving, cancel := context.WithTimeout(ctx, leaveTimeout)
 		defer cancel()
 		if err := gossiped.Leave(leaving); err != nil {
-			// The others will notice on their own.
+			// The other nodes will notice on their own.
 			m.logger.Debug("cannot notify other nodes that this node stops", "error", err)
 		}
 		return gossiped.Close(ctx)

@@ -13,8 +13,8 @@ import (
 )
 
 // A member that starts and has no metadata yet relies on its data directory: it
-// does not serve nodes on the clients' listener. The metadata overrides that
-// once it holds the cluster.
+// does not serve nodes on the clients' listener. The metadata overrides the
+// data directory once it contains the cluster.
 func TestDirectoryRecordsSeparatePeerListener(t *testing.T) {
 	state := meta.New()
 	m := &membership{cfg: &config.Config{}, metadata: cluster.NewMetadata(state, 0)}

@@ -192,8 +192,8 @@ func startSecured(t *testing.T) *host.Node {
 }
 
 // TestLatenciesResolveMicroseconds: every histogram in seconds has bounds down
-// to a microsecond, except the one of timers, whose clock has a resolution of
-// milliseconds.
+// to a microsecond, except the histogram of timers, whose clock has a
+// resolution of milliseconds.
 func TestLatenciesResolveMicroseconds(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)

@@ -64,7 +64,7 @@ type Node struct {
 	audit       *audit.Calls                        // nil if the audit log is off
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
-	served   atomic.Bool // the node has been ready at least once since its start
+	served   atomic.Bool // the node has been ready at least once since it started
 	caughtUp atomic.Bool // the metadata is up to date and its modules are loaded
 }
 
@@ -156,8 +156,9 @@ func StartIn(ctx context.Context, cfg config.Config, logger *slog.Logger, around
 	n := &Node{cfg: cfg, logger: logger, around: around, lifecycle: newLifecycle(logger)}
 	n.ports = newPorts(&n.cfg, &n.joined)
 	// Each step may use the parts that were opened before it. The server opens
-	// early, because other nodes probe this one while it joins. It rejects all
-	// other calls until the node has joined and the remaining parts are open.
+	// early, because other nodes probe this node while it joins. It rejects
+	// all other calls until the node has joined and the remaining parts are
+	// open.
 	order := []struct {
 		name string
 		open func(context.Context) error

@@ -77,8 +77,8 @@ func TestProfilesOfNodes(t *testing.T) {
 }
 
 // TestOneProfileAtATime: a request for a profile while another profile runs is
-// rejected with that reason. Canceling the running one lets the next request
-// in.
+// rejected with that reason. When the running profile is canceled, the next
+// request is accepted.
 func TestOneProfileAtATime(t *testing.T) {
 	n, _ := start(t, t.TempDir())
 	defer stop(t, n)

@@ -66,10 +66,10 @@ func newPorts(cfg *config.Config, joined *atomic.Bool) *ports {
 func (p *ports) ClientAddress() string { return p.cfg.Addr(p.clients.http.Addr()) }
 func (p *ports) PeerAddress() string   { return p.cfg.PeerAddr(p.peers.http.Addr()) }
 
-// listen opens the listener for clients, then the one for nodes on the first
-// address from peers that is not in use. If secured is set, it does the TLS
-// handshakes of other nodes. If health is "", there is no separate listener for
-// health checks.
+// listen opens the listener for clients, and then the listener for nodes, on
+// the first address from peers that is not in use. If secured is set, it
+// does the TLS handshakes of other nodes. If health is "", there is no
+// separate listener for health checks.
 func (p *ports) listen(on network.Network, clients, health string, peers func(clients net.Addr) []string, secured *certs.Peers) (err error) {
 	defer func() {
 		if err != nil {

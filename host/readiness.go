@@ -12,11 +12,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Ready reports whether the node serves. The node becomes ready after its start
-// when it has caught up with the metadata, every shard is placed and the shards
-// with a replica here have a leader, except shards that have lost their
-// majority. It then stays ready as long as it reaches the leader of at least
-// one shard and was not asked to leave.
+// Ready reports whether the node serves. A node that has started becomes
+// ready when it has caught up with the metadata, every shard is placed, and
+// each shard with a replica here has a leader. Shards that have lost their
+// majority need no leader for that. It then stays ready as long as it
+// reaches the leader of at least one shard and was not asked to leave.
 func (n *Node) Ready() bool { return n.readiness() == nil }
 
 var (
@@ -79,9 +79,9 @@ func (n *Node) readiness() error {
 }
 
 // lacksMajority reports whether the shard can have no leader, because too many
-// of its voters have lost their disks or are on suspected nodes. Nodes that
-// this one has not heard from since its start do not count as suspected, so a
-// starting node waits for them.
+// of its voters have lost their disks or are on suspected nodes. Nodes from
+// which this node has not heard since it started do not count as suspected,
+// so a starting node waits for them.
 func (n *Node) lacksMajority(shard sharding.ShardID) bool {
 	if len(n.routing.leaders.Missing(shard).Lost) > 0 {
 		return true

@@ -26,8 +26,9 @@ func flip(t *testing.T, pattern string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Several bytes are changed, because a single one may have no effect: in a
-	// compressed block it could select another copy of the same run.
+	// Several bytes are changed, because a single changed byte may have no
+	// effect: in a compressed block it could select another copy of the same
+	// run.
 	for i := range min(16, len(data)/2) {
 		data[len(data)/2+i] ^= 4
 	}
@@ -55,7 +56,7 @@ func refuses(t *testing.T, want string, step func(out *bytes.Buffer) error) {
 
 // The metadata shard is rebuilt on its node. Then it is rebuilt again after the
 // new state was damaged before anything was read, and once more after all of it
-// was lost. The entities have all acknowledged events.
+// was lost. Afterwards the entities still have all acknowledged events.
 func TestMetadataIsRebuilt(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "n1.json")
 	inspect := func(out *bytes.Buffer) error { return offline.Inspect(t.Context(), dir, file, out) }

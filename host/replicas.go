@@ -34,8 +34,8 @@ func (r *replicas) ClusterVersion() sharding.ClusterVersion {
 	return sharding.Version1
 }
 
-// groupFailed stops the replica of a failed raft group. It serves nothing more
-// and is replaced.
+// groupFailed stops the replica of a failed raft group. The replica serves
+// nothing more and is replaced.
 func (r *replicas) groupFailed(shard sharding.ShardID, err error) { r.applier.Stop(shard, err) }
 
 // StopReason returns why this node's replica of a shard has stopped, if it has.

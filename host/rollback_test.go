@@ -177,7 +177,8 @@ func TestRollbackWritePausesTypeDuringLastCheck(t *testing.T) {
 }
 
 // TestLastCheckSkipsCheckedEntities: entities that passed the check are not
-// replayed again, unless they were written since or the module failed on one.
+// replayed again, unless they have been written since then or the module
+// failed on one of them.
 func TestLastCheckSkipsCheckedEntities(t *testing.T) {
 	b := newBacked(t)
 	b.sends("a", "b")

@@ -34,8 +34,8 @@ func (n *Node) openServer(ctx context.Context) error {
 		return err
 	}
 	if id := n.id.Now(); id.Member() {
-		// The data directory records this. Once the metadata is open, it
-		// overrides the record.
+		// The data directory records whether the clients' listener serves
+		// clients only. Once the metadata is open, it overrides this record.
 		n.membership.apart.Store(id.Format >= sharding.VersionPeerAddress)
 		if err := n.membership.checkTLS(id.Format); err != nil {
 			return err

@@ -16,8 +16,8 @@ const (
 	// strangerEvery is the minimum interval between reports about the same node
 	// and procedure. A removed node keeps calling until somebody stops it.
 	strangerEvery = time.Minute
-	// maxStrangers bounds the number of remembered reports. Beyond it, all are
-	// forgotten.
+	// maxStrangers bounds the number of remembered reports. Beyond this
+	// number, all reports are forgotten.
 	maxStrangers = 1024
 )
 

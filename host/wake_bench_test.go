@@ -11,7 +11,7 @@ import (
 
 // BenchmarkWake makes entities of 300 events leave memory and queries each
 // twice. An operation is the first query, which loads the entity from its
-// snapshot. It reports the medians of both.
+// snapshot. It reports the medians of the first and of the second queries.
 func BenchmarkWake(b *testing.B) {
 	const events = 300
 	n, c := startBenchOn(b, b.TempDir())

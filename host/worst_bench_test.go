@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// worstCommands are commands of a noisy neighbor: each reaches one limit, and
-// the last one all of them.
+// worstCommands are commands of a noisy neighbor: each reaches one limit,
+// and the last command reaches all of them.
 var worstCommands = []struct {
 	name string
 	load map[string]any
@@ -37,10 +37,10 @@ func items(bytes int) json.RawMessage {
 	return json.RawMessage("[" + strings.TrimSuffix(strings.Repeat(one+",", n), ",") + "]")
 }
 
-// BenchmarkBesideTheWorstCommand sends commands to one entity while four others
-// receive commands at their limits on the same executor. It reports the longest
-// time, and how many of the neighbors' commands were completed and rejected.
-// The goal is 100 ms on an otherwise idle machine.
+// BenchmarkBesideTheWorstCommand sends commands to one entity while four
+// other entities receive commands at their limits on the same executor. It
+// reports the longest time, and how many of the neighbors' commands were
+// completed and rejected. The goal is 100 ms on an otherwise idle machine.
 func BenchmarkBesideTheWorstCommand(b *testing.B) {
 	n, c := startBenchWith(b, b.TempDir(), func(cfg *config.Config) { cfg.Executors = 1 })
 	b.Cleanup(func() {

@@ -9,7 +9,8 @@ import (
 
 const (
 	entryVersion = 1
-	// entryPaced is the version of entries that leave work to later entries.
+	// entryPaced is the encoding version of entries whose slow work later
+	// entries do.
 	entryPaced = 2
 )
 
@@ -48,14 +49,14 @@ const EntryHeaderBytes = 18
 type Entry struct {
 	Kind EntryKind
 	// Paced applies to EntryRecords and EntrySnapshot. A paced entry defers its
-	// slow work, and each later entry of the shard does a slice of it: after a
-	// deletion, later entries remove the entity's timers, and after a snapshot,
-	// later entries truncate the records. Paced entries are written from
-	// sharding.VersionPacedWork on. An entry that is not paced does all of its
-	// work at once.
+	// slow work, and each later entry of the shard does a slice of this work:
+	// after a deletion, later entries remove the entity's timers, and after a
+	// snapshot, later entries truncate the records. Paced entries are written
+	// from sharding.VersionPacedWork on. An entry that is not paced does all of
+	// its work at once.
 	Paced bool
-	// Fence is the term in which the proposer was activated. Apply discards
-	// the entry unless it equals the raft entry's own term.
+	// Fence is the term in which the proposer was activated. Apply discards the
+	// entry unless Fence equals the raft entry's own term.
 	Fence sharding.Term
 	// Proposal is the proposer's number for the entry, by which it recognizes
 	// the entry at apply. It increases within a fence.
@@ -127,7 +128,7 @@ func (e *Entry) BindingsRevision() (revision uint64, ok bool) {
 }
 
 // Committed is a committed raft entry on its way to the state machine. Data is
-// never modified. It is empty for a new leader's no-op and for a membership
+// never modified, and is empty for a new leader's no-op and for a membership
 // change.
 type Committed struct {
 	Index uint64

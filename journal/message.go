@@ -8,9 +8,10 @@ import (
 )
 
 // A message is a command from one entity to another. It is part of the record
-// of the command that sent it. At apply it gets a number, counted from 1 per
-// channel (source, destination), and waits in the source's shard until the
-// destination's shard has the record, or the rejection, of that number.
+// of the command that sent it. When the record is applied, the message gets a
+// number, counted from 1 per channel (source, destination). The message then
+// waits in the source's shard until the destination's shard has a record or a
+// rejection for that number.
 
 // ItemID identifies a message or dead letter in its shard permanently: the
 // entry and the record that created it, and its index in the record.
@@ -76,7 +77,8 @@ func NextMessageOp(data []byte) (op MessageOp, rest []byte, err error) {
 	return op, d.b, nil
 }
 
-// Sources of a command other than timers; the first byte of a source section.
+// Sources of a command, except timers. The source is the first byte of a source
+// section.
 const (
 	// SourceEntity is a message from another entity or from the entity itself.
 	SourceEntity = 3
@@ -92,20 +94,20 @@ type MessageSource struct {
 	Type, ID      []byte
 	Number, After uint64
 	// Hops is the length of the chain of messages that led to the messages of
-	// the record. It is 0 if it is not counted.
+	// the record. Hops is 0 if the length is not counted.
 	Hops uint8
 	// Answers means that the source expects a reply, and that the record's last
-	// message, or its refusal, is that reply. From sharding.VersionMessageReplies
-	// on.
+	// message, or its refusal, is that reply. It is set from
+	// sharding.VersionMessageReplies on.
 	Answers bool
 }
 
-// MaxHops bounds a chain of messages in which each was sent by the record of
-// the previous one. The next message becomes a dead letter.
+// MaxHops bounds a chain of messages in which the record of each message sent
+// the next message. A message beyond the bound becomes a dead letter.
 const MaxHops = 64
 
-// A number is below 1 << 56. The byte above it holds the hops, which are below
-// 1 << 7, and a flag bit.
+// A message's number is below 1 << 56. The byte above it holds the hops, which
+// are below 1 << 7, and a flag bit.
 const (
 	hopsShift = 56
 	markShift = 63
@@ -218,14 +220,15 @@ type Message struct {
 	Command             string
 	OnReply, OnReject   string // empty if no reply is expected
 	Payload             []byte
-	Hops                uint8 // number of messages that led to it; 0 if not counted
-	// Answer means that it is the reply to a message of its destination.
+	Hops                uint8 // number of messages that led to this message; 0 if not counted
+	// Answer means that the message is the reply to a message that its
+	// destination sent.
 	Answer bool
-	// Token is returned with the outcome. In an outcome, it is the token of the
-	// message that is answered. Empty means none.
+	// Token is returned with the outcome. If the message is an outcome itself,
+	// Token is the token of the answered message. Empty means none.
 	Token string
-	// Trace is the span of the command that sent it, if its trace is sampled,
-	// otherwise nil.
+	// Trace is the span of the command that sent the message, or nil if the
+	// trace is not sampled.
 	Trace *TraceContext
 }
 
@@ -234,9 +237,10 @@ type Message struct {
 type DeadLetter struct {
 	ID                  ItemID // in its shard
 	Source, Destination sharding.EntityID
-	// Number is the message's number, and the dead letter is in the destination's
-	// shard. Number is 0 if the message was abandoned before the destination's
-	// shard was known; the dead letter is then in the source's shard.
+	// Number is the message's number; the dead letter is then in the
+	// destination's shard. Number is 0 if the message was abandoned before the
+	// destination's shard was known; the dead letter is then in the source's
+	// shard.
 	Number        uint64
 	At            int64 // unix nanoseconds when it was rejected
 	Command       string
@@ -249,8 +253,8 @@ type DeadLetter struct {
 // shard.
 type ChannelCounters struct {
 	Last uint64 // last number assigned to a message
-	// The messages with numbers above After and up to GivenUp were abandoned. Both
-	// are 0 if no message was.
+	// The messages with numbers above After and up to GivenUp were abandoned.
+	// Both are 0 if no message was abandoned.
 	After, GivenUp uint64
 }
 

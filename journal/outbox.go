@@ -13,16 +13,16 @@ const (
 	// it. It is ignored if the message no longer exists.
 	OutboxAcknowledged OutboxOpKind = 1
 	// OutboxRefused consumes a message's number without running its command,
-	// because the destination cannot run it. Like a record for a message, it takes
-	// effect only if the number is the channel's next one.
+	// because the destination cannot run it. Like a record for a message, it
+	// takes effect only if the number is the channel's next number.
 	OutboxRefused OutboxOpKind = 2
 	// OutboxDiscarded removes a dead letter on behalf of an operator. It is
 	// ignored if the dead letter no longer exists.
 	OutboxDiscarded OutboxOpKind = 3
 	// OutboxGivenUp abandons a message whose destination type does not exist,
 	// so that its shard is unknown. The rejection goes to the source as a
-	// message to itself, or the message becomes a dead letter. It is ignored if
-	// the message no longer exists.
+	// message to itself, or the message becomes a dead letter. The operation is
+	// ignored if the message no longer exists.
 	OutboxGivenUp OutboxOpKind = 4
 	// OutboxSentAgain turns a dead letter without a number into a new message,
 	// on behalf of an operator. It is ignored if the dead letter no longer
@@ -36,7 +36,7 @@ const (
 // OutboxOp is one operation of an EntryOutbox entry.
 type OutboxOp struct {
 	Kind OutboxOpKind
-	ID   ItemID // of all kinds except refusals
+	ID   ItemID // set for all kinds except refusals
 	// For OutboxRefused and OutboxRefusedToken: the message, its destination, and the reason. If
 	// OnReject is empty no reply is expected, and the message becomes a dead
 	// letter; otherwise the rejection goes back to the source as that command.

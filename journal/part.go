@@ -130,12 +130,13 @@ func DecodeEntityEnd(data []byte) (e EntityEnd, err error) {
 	return e, nil
 }
 
-// Count is the counter of a pair of entities. The first one is in the shard.
+// Count is the counter of a pair of entities. The first entity of the pair is
+// in the shard.
 type Count struct {
 	Entity, Other sharding.EntityID
 	Number        uint64
-	// For PartPair: the messages with numbers above After and up to GivenUp were
-	// abandoned. Both are 0 if no message was.
+	// For PartPair: the messages with numbers above After and up to GivenUp
+	// were abandoned. Both are 0 if no message was abandoned.
 	After, GivenUp uint64
 }
 
@@ -212,7 +213,7 @@ func PartEntity(kind PartKind, data []byte) (e sharding.EntityID, err error) {
 	return e, nil
 }
 
-// ImportID identifies an import. All its entries carry it.
+// ImportID identifies an import. All entries of the import carry the id.
 type ImportID [16]byte
 
 // Import is the body of an import entry, which adds parts to a shard. The

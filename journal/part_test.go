@@ -63,7 +63,8 @@ func TestGoldenImport(t *testing.T) {
 	}
 }
 
-// TestPartsCutShort truncates parts at every length.
+// TestPartsCutShort truncates parts at every length, and checks that decoding
+// reports damage.
 func TestPartsCutShort(t *testing.T) {
 	kinds, data := sampleParts()
 	decode := func(kind PartKind, b []byte) (err error) {

@@ -12,7 +12,7 @@ func (e *TruncatedError) Error() string {
 
 // CutBefore returns the sequence before which the snapshot truncates records,
 // given the Window of the oldest kept snapshot. Records that end before that
-// sequence are removed; 0 removes none.
+// sequence are removed; 0 removes no records.
 func (s *Snapshot) CutBefore(window Sequence) Sequence {
 	if s.Retain == 0 || uint64(s.Sequence)+2 <= s.Retain {
 		return 0

@@ -37,7 +37,7 @@ func (s RunState) String() string {
 type RunStatus struct {
 	State RunState
 	Steps uint32   // number of steps so far
-	Code  string   // why it failed; empty unless it did
+	Code  string   // why the run failed; empty if it did not
 	Waits []string // what the run waits for, as text for people; at most MaxRunWaits entries
 }
 

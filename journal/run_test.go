@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestRunStatusRoundTrips decodes what was encoded, and rejects everything that
-// is truncated or contradicts itself.
+// TestRunStatusRoundTrips checks that an encoded status decodes to the same
+// value, and that a truncated or contradictory status is rejected.
 func TestRunStatusRoundTrips(t *testing.T) {
 	for _, s := range []journal.RunStatus{
 		{State: journal.RunRunning, Steps: 2, Waits: []string{"wait approval", "", "sleep"}},

@@ -135,8 +135,8 @@ func DecodeTimerSource(data []byte) (s TimerSource, err error) {
 	return s, nil
 }
 
-// TimerOp sets a timer of the entity, or cancels it if it has no command. Timer
-// names are unique in an entity; setting a timer again replaces it.
+// TimerOp sets a timer of the entity, or cancels the timer if Command is empty.
+// Timer names are unique in an entity; setting a timer again replaces it.
 type TimerOp struct {
 	Name    []byte // 1 to 255 bytes, no zero bytes
 	Cancel  bool

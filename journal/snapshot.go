@@ -31,7 +31,7 @@ var NoModule Digest
 
 // SnapshotUse decides how a reader uses a snapshot made by the given module.
 // truncated means that the first records of the entity's history were
-// compacted, so that only a snapshot stands for them.
+// compacted, so that only a snapshot replaces them.
 type SnapshotUse func(module Digest, truncated bool) SnapshotRank
 
 // SnapshotRank is the preference of a snapshot for a reader.
@@ -40,7 +40,7 @@ type SnapshotRank uint8
 // The ranks, in rising order.
 const (
 	SnapshotUnread     SnapshotRank = iota // must not be loaded by the reader's module
-	SnapshotLastResort                     // used only if there is no other
+	SnapshotLastResort                     // used only if there is no other snapshot
 	SnapshotLoads                          // as good as the module's own
 )
 
@@ -55,9 +55,10 @@ func SnapshotsBy(modules ...Digest) SnapshotUse {
 }
 
 // Snapshot is an entity's state after event Sequence, in the module's own
-// format. It replaces replaying the events up to there when the entity is
-// loaded, for the same module only, unless it is a checkpoint. It does not
-// replace the idempotency window: the records from Window on are read for that.
+// format. When the entity is loaded, the snapshot replaces the replay of the
+// events up to Sequence. Only the module that made the snapshot can load it,
+// unless it is a checkpoint. The snapshot does not contain the idempotency
+// window, which is read from the records from Window on.
 type Snapshot struct {
 	Entity   sharding.EntityID
 	Sequence Sequence // at least 1
@@ -70,19 +71,21 @@ type Snapshot struct {
 	// to MaxSnapshots.
 	Keep uint8
 	// If Retain is not 0, applying the snapshot truncates the entity's records.
-	// The records that remain are those that the oldest kept snapshot needs,
-	// including its window, and those with any of the last Retain - 1 events.
+	// The remaining records are the records that the oldest kept snapshot
+	// needs, including its window, and the records that contain any of the last
+	// Retain - 1 events.
 	Retain uint64
 	// Filter is a Bloom filter of the command ids in the idempotency window. If
 	// it is empty the records from Window on are read instead. FilterIDs is the
-	// number of ids in it.
+	// number of ids in the filter.
 	Filter    []byte
 	FilterIDs uint32
 	State     []byte
-	// Checkpoint marks the checkpoint of a workflow run. State is then the payload
-	// of the event at Sequence, which every module of the type can read. Chain is
-	// the length of the chain of messages that started the run. It is stored here
-	// because the record that contains it may be truncated.
+	// Checkpoint marks the checkpoint of a workflow run. State is then the
+	// payload of the event at Sequence, which every module of the type can
+	// read. Chain is the length of the chain of messages that started the run.
+	// The length is stored here because the record that contains it may be
+	// truncated.
 	Checkpoint bool
 	Chain      uint8
 
@@ -185,15 +188,16 @@ func (s *Snapshot) Decode(raw []byte) error {
 }
 
 // Takeover is a place in a compacted history where a module made a snapshot
-// although a different module wrote the records before it. The snapshot's state
+// although a different module wrote the preceding records. The snapshot's state
 // is right only if the module interpreted the other module's events or snapshot
-// correctly. The remaining history cannot prove that.
+// correctly. The remaining history cannot prove that it did.
 type Takeover struct {
-	// Sequence is the earliest remaining record or snapshot of Before.
+	// Sequence is the sequence of the earliest remaining record or snapshot of
+	// the module Before.
 	Sequence Sequence
 	Before   Digest
-	// Snapshot is the sequence of the next snapshot, made by a different
-	// module, By.
+	// Snapshot is the sequence of the next snapshot, which a different module,
+	// By, made.
 	Snapshot Sequence
 	By       Digest
 }

@@ -11,7 +11,7 @@ const SectionTokens SectionKind = 10
 
 // TokenOp gives one message of the same record a token. The token of a message
 // whose outcome is expected comes back with the outcome. The token of an
-// outcome is that of the message it answers.
+// outcome is the token of the message that the outcome answers.
 type TokenOp struct {
 	Item  uint16 // index of the message in the messages section
 	Token []byte // 1 to 255 bytes

@@ -7,7 +7,7 @@ import "fmt"
 const SectionTrace SectionKind = 9
 
 // TraceContext identifies a span of a trace, as in W3C Trace Context. It has no
-// effect on execution; later consequences of the record are linked to it.
+// effect on execution; later consequences of the record are linked to the span.
 type TraceContext struct {
 	Trace [16]byte // not all zeros
 	Span  [8]byte  // not all zeros
@@ -15,9 +15,9 @@ type TraceContext struct {
 }
 
 // TraceAfterTimer is the bit of Flags that marks consequences of a timer,
-// including indirect ones. Timers set in such a span are not linked to it,
-// because timers that set each other would otherwise be traced forever. The bit
-// is removed before a span leaves the cluster.
+// including indirect consequences. Timers set in such a span are not linked to
+// the span, because timers that set each other would otherwise be traced
+// forever. The bit is removed before a span leaves the cluster.
 const TraceAfterTimer uint8 = 1 << 7
 
 // TraceContextBytes is the length of an encoded TraceContext.

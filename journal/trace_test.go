@@ -8,7 +8,7 @@ import (
 )
 
 // TestTraceContexts: an encoded context decodes to the same value, and an
-// invalid one is rejected.
+// invalid context is rejected.
 func TestTraceContexts(t *testing.T) {
 	want := journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}
 	data := journal.AppendTraceContext([]byte("before"), &want)[len("before"):]

@@ -9,8 +9,8 @@ import (
 )
 
 // RecordView reads a record in place: every slice aliases the parsed bytes and
-// is valid as long as they are. Apply and replay use it; Record is for callers
-// that keep fields.
+// is valid as long as they are. Apply and replay use RecordView; callers that
+// keep fields use Record.
 type RecordView struct {
 	Raw         []byte // framing included
 	Flags       uint8

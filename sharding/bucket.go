@@ -13,8 +13,8 @@ func Percent(share uint32) string {
 }
 
 // Bucket returns the entity's bucket, from 0 to Buckets-1. Rollouts use it to
-// select a fraction of a type's entities. It is independent of the shard and
-// stays the same across releases.
+// select a fraction of a type's entities. The bucket is independent of the
+// shard and stays the same across releases.
 func (e EntityID) Bucket() uint32 {
 	const prime = 1099511628211
 	h := uint64(14695981039346656037)

@@ -10,9 +10,9 @@ import (
 const MaxKeyUntilBytes = 16
 
 // KeyRule defines which part of an entity's type and id is hashed to choose its
-// shard, so that related entities can share one. The zero value hashes the type
-// and the whole id. The rule of a type must not change once entities of the
-// type may exist.
+// shard, so that related entities can share a shard. The zero value hashes the
+// type and the whole id. The rule of a type must not change once entities of
+// the type may exist.
 type KeyRule struct {
 	// Group replaces the type in the hash. Entities of types in the same group
 	// share a shard if their keys are equal. The type whose name is the group's

@@ -18,8 +18,8 @@ import "fmt"
 type ClusterVersion uint32
 
 // NeededBy returns the message for a feature that needs version v while the
-// cluster is at version is. what is the subject and verb of the message, such
-// as "roles need".
+// cluster is at version is. what has the subject and the verb of the message,
+// such as "roles need".
 func (v ClusterVersion) NeededBy(what string, is ClusterVersion) string {
 	return fmt.Sprintf("%s cluster version %d, but the cluster is at %d: run 'hostd cluster upgrade finalize'", what, v, is)
 }
@@ -102,8 +102,8 @@ const (
 	// requests.
 	VersionPrincipal = Version2
 	// VersionRecordPrincipal: records store the principal that issued the
-	// command, for types whose manifests ask for it. Earlier releases ignore
-	// it.
+	// command, for types whose manifests request the principal. Earlier
+	// releases ignore that part of a manifest.
 	VersionRecordPrincipal = Version2
 	// VersionOwners: entity type bindings have owners.
 	VersionOwners = Version2
@@ -117,7 +117,7 @@ const (
 	// verifications.
 	VersionVerificationResults = Version2
 	// VersionStateVersions: durable-state types number the format of their
-	// state, and records carry that number. Earlier releases ignore it.
+	// state, and records carry that number. Earlier releases ignore the number.
 	VersionStateVersions = Version2
 	// VersionUpcasts: nodes can request upcast events from each other.
 	VersionUpcasts = Version2
@@ -179,8 +179,8 @@ const (
 	// VersionVerifyingRollouts: activating a module on a type with truncated
 	// histories creates a rollout that is verified first and carries limits.
 	VersionVerifyingRollouts = Version3
-	// VersionAlwaysOn: manifests name the member alwaysOn, which earlier releases
-	// know as rememberEntities only.
+	// VersionAlwaysOn: manifests name the member alwaysOn, which earlier
+	// releases know only as rememberEntities.
 	VersionAlwaysOn = Version3
 )
 
@@ -189,13 +189,15 @@ const (
 func FirstVersion() ClusterVersion { return Version1 }
 
 // VersionRange is an inclusive range of cluster versions. The zero value means
-// Version1 only, which is what releases without cluster versions support.
+// Version1 only, which is the range that releases without cluster versions
+// support.
 type VersionRange struct {
 	Min ClusterVersion `json:"min"`
 	Max ClusterVersion `json:"max"`
 }
 
-// SupportedVersions is the range of this release.
+// SupportedVersions is the range of cluster versions that this release
+// supports.
 var SupportedVersions = VersionRange{Min: MinVersion, Max: MaxVersion}
 
 // WithDefault returns the range, with the zero value replaced by the explicit

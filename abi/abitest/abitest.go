@@ -89,7 +89,7 @@ const (
 // Check is the result of one check.
 type Check struct {
 	Name       string
-	EntityType string // empty if the check is about the module
+	EntityType string // empty if the check concerns the whole module
 	Status     Status
 	Detail     string // the first fault, or why the check was skipped
 }

@@ -103,7 +103,8 @@ func (t *typeSuite) sourceOf(command string) abi.Source {
 }
 
 // scout finds out which commands are outcomes. It stops sending a command that
-// fails, because that may be an outcome that no entity has requested yet.
+// fails, because the command may be an outcome that no entity has requested
+// yet.
 func (t *typeSuite) scout(names []manifest.Named) {
 	t.outcomes = map[string]bool{}
 	left := append([]manifest.Named(nil), names...)

@@ -60,8 +60,8 @@ func (t *typeSuite) initial() error {
 	return same("the initial state in two instances", states[0], states[1])
 }
 
-// same compares two states. If they differ, its error quotes both from shortly
-// before the first difference.
+// same compares two states. If they differ, its error quotes both states from
+// shortly before the first difference.
 func same(what string, a, b []byte) error {
 	if bytes.Equal(a, b) {
 		return nil

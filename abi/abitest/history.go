@@ -35,7 +35,7 @@ type entity struct {
 	state    []byte  // durable-state: the last stored state
 	commands int
 	marks    []mark
-	asked    []asked // commands to deliver to it
+	asked    []asked // commands to deliver to the entity
 }
 
 type event struct {

@@ -34,7 +34,7 @@ func (t *typeSuite) payload(name string, random *rand.Rand) []byte {
 }
 
 // compileForms compiles the schemas that payloads are drawn from. It ignores
-// schemas that do not compile, because that is not what this suite tests.
+// schemas that do not compile, because this suite does not test schemas.
 func (t *typeSuite) compileForms() {
 	t.forms = map[string]*schema.Schema{}
 	for _, list := range [][]manifest.Named{t.def.Queries, t.def.Commands} {

@@ -11,7 +11,7 @@ import (
 const laterKind abi.Kind = 250
 
 // unknownKinds checks that every call skips frames of unknown kinds before,
-// between and after the known ones.
+// between and after the known frames.
 func (t *typeSuite) unknownKinds() error {
 	random := t.random(uint64(t.typ)<<8 + 5)
 	later := func(dst []byte) []byte { return abi.AppendFrame(dst, laterKind, "of a later version") }
@@ -110,8 +110,8 @@ func (t *typeSuite) large() error {
 	})
 }
 
-// handles checks that dropping one entity does not affect the others, and that
-// its handle can then be used for a new entity.
+// handles checks that dropping one entity does not affect the other entities,
+// and that its handle can then be used for a new entity.
 func (t *typeSuite) handles() error {
 	random := t.random(uint64(t.typ)<<8 + 8)
 	return t.with(t.options.Seed+8, func(g Instance) error {

@@ -82,8 +82,8 @@ func Split(text []byte, visit func(name []byte, start, end int)) error {
 // is canonical or writes the canonical text.
 //
 // Most texts are canonical already, because SDKs and clients write them that
-// way. Canonical therefore makes a first pass that writes and copies nothing. It
-// makes a second, writing pass only if the first one has found a deviation.
+// way. Canonical therefore makes a first pass that writes and copies nothing.
+// It makes a second, writing pass only if the first pass has found a deviation.
 //
 // The members of an object are sorted when the object ends: its output is
 // copied to spare and written back in order. Nested objects that are all out of

@@ -67,7 +67,8 @@ func TestNestingIsBounded(t *testing.T) {
 }
 
 // TestSortingIsBounded uses objects that are out of order at every level, so
-// that each level moves everything inside it.
+// that each level moves everything inside it. The work of sorting must stay
+// within its limit.
 func TestSortingIsBounded(t *testing.T) {
 	nested := func(levels, size int) []byte {
 		return []byte(strings.Repeat(`{"b":0,"a":`, levels) + `"` + strings.Repeat("x", size) + `"` + strings.Repeat("}", levels))

@@ -37,8 +37,8 @@ type EntityType struct {
 	Encoding Encoding
 
 	// Commands and Queries are nil if the manifest does not list them: the
-	// guest then decides on every name. A list, even an empty one, is complete.
-	// Events is only descriptive.
+	// guest then decides on every name. A list, even an empty list, is
+	// complete. Events is only descriptive.
 	Commands []Named
 	Queries  []Named
 	Events   []EventType
@@ -55,8 +55,8 @@ type EntityType struct {
 
 	// Sends lists the types to which entities of this type may send, and
 	// AcceptsFrom the types whose messages they accept. Both are patterns for
-	// abi.MatchesType; nil allows any type. Neither restricts the messages that an
-	// entity sends to itself.
+	// abi.MatchesType; nil allows any type. Neither list restricts the messages
+	// that an entity sends to itself.
 	Sends       []string
 	AcceptsFrom []string
 

@@ -42,8 +42,8 @@ func TestRoundTripKeepsUnknownMembers(t *testing.T) {
 }
 
 // TestEarlierNameOfAlwaysOn: stored modules of earlier releases call the member
-// rememberEntities. It is read with the same meaning, and is written again
-// under the earlier name.
+// rememberEntities. The member is read with the same meaning, and is written
+// again under the earlier name.
 func TestEarlierNameOfAlwaysOn(t *testing.T) {
 	for member, want := range map[string]struct{ on, earlier bool }{
 		``: {}, `,"alwaysOn":true`: {on: true}, `,"rememberEntities":true`: {on: true, earlier: true},
@@ -229,8 +229,9 @@ func TestStateEventsNameVersions(t *testing.T) {
 	}
 }
 
-// TestTypesReadVersions checks that a type reads its own version and those that
-// it lists, and that the guest receives only the numbers of the latter.
+// TestTypesReadVersions checks that a type reads states of its own version and of
+// the versions that it lists, and that the guest receives the version of a state
+// only if it is not the type's own.
 func TestTypesReadVersions(t *testing.T) {
 	about := EntityType{Kind: DurableState, StateVersion: 3, ReadsStates: []StateForm{{Version: 1}}}
 	s := about.States()

@@ -134,8 +134,8 @@ func (m *Manifest) schemas(each func(path string, t *EntityType, text json.RawMe
 	return nil
 }
 
-// Schemas calls each for every schema of the manifest and its path, those of
-// $defs first, until a call fails.
+// Schemas calls each for every schema of the manifest and its path, the schemas
+// of $defs first, until a call fails.
 func (m *Manifest) Schemas(each func(path string, text json.RawMessage) error) error {
 	for _, name := range slices.Sorted(maps.Keys(m.Defs)) {
 		if err := each("$defs."+name, m.Defs[name]); err != nil {

@@ -44,7 +44,7 @@ func StateEventVersion(event string) int {
 }
 
 // States are the state versions that a type declares. The zero States belong to
-// a type that declares none.
+// a type that declares no versions.
 type States struct {
 	version int // version that it writes; 0 means 1
 	event   string
@@ -73,7 +73,7 @@ func (s *States) Event() string {
 	return s.event
 }
 
-// Migrates reports whether the type reads other versions than its own.
+// Migrates reports whether the type reads versions other than its own.
 func (s *States) Migrates() bool { return len(s.reads) > 0 }
 
 // Check returns an *UnreadStateError if the type does not read states of the

@@ -89,7 +89,7 @@ func costly(size int) []struct{ name, schema, text string } {
 
 // BenchmarkStepsAtTheirBound measures the most expensive texts. The important
 // result is ns/step: a step must take at most 20 ns, because the number of
-// steps is what limits the time of a check.
+// steps limits the time of a check.
 func BenchmarkStepsAtTheirBound(b *testing.B) {
 	for _, c := range costly(1<<20 - 64) {
 		b.Run(c.name, func(b *testing.B) {
@@ -193,8 +193,8 @@ func TestPauseIsCalledRegularly(t *testing.T) {
 	}
 }
 
-// TestPatternsMatchStandardLibrary compares the matcher with the standard
-// library's for random expressions and texts.
+// TestPatternsMatchStandardLibrary checks that the matcher agrees with the
+// standard library's matcher for random expressions and texts.
 func TestPatternsMatchStandardLibrary(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	atoms := []string{"a", "b", "é", ".", "[a-c]", "[^a]", `\d`, `\w`, `\b`, `\B`, "^", "$", `\pL`, "(?i:K)", "(?s:.)", "(?m:^)", "(?m:$)", `\A`, `\z`, "ab", "", "a{2,3}", "(?:a|ab)", "x?"}
@@ -235,7 +235,7 @@ func TestPatternsMatchStandardLibrary(t *testing.T) {
 	}
 }
 
-// TestDivides compares divides with math.Mod.
+// TestDivides checks that divides agrees with math.Mod.
 func TestDivides(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 100_000 {

@@ -26,7 +26,7 @@ func Nearest(name string, names iter.Seq[string]) (string, bool) {
 const cellsPerStep = 4
 
 // nearest is like Nearest, but takes at most most steps. It returns the name,
-// or an empty one if none is near, and the number of steps taken.
+// or an empty name if no name is near, and the number of steps taken.
 func nearest(name string, names iter.Seq[string], most int) (nearest string, steps int) {
 	if name == "" || len(name) > nearestMost || !utf8.ValidString(name) {
 		return "", 0
@@ -53,7 +53,7 @@ func nearest(name string, names iter.Seq[string], most int) (nearest string, ste
 }
 
 // distance returns the edit distance of two names: the number of letters to
-// insert, delete, replace or swap with the next one.
+// insert, delete, replace or swap with the next letter.
 func distance(a, b []rune) int {
 	var rows [3][nearestMost + 1]int
 	before, last, now := &rows[0], &rows[1], &rows[2]

@@ -115,10 +115,10 @@ func (w *walker) follow(p *pattern, m *machine, text []byte) (found bool, visits
 	}
 }
 
-// expand finds the instructions that may consume the next character: those
-// reachable from m.next, and from the start if a match may begin here. It
-// returns how many there are, how many instructions it has visited, and whether
-// the pattern has matched already.
+// expand finds the instructions that may consume the next character: the
+// instructions reachable from m.next, and from the start if a match may begin
+// here. It returns how many there are, how many instructions it has visited,
+// and whether the pattern has matched already.
 func (p *pattern) expand(m *machine, alive int, before, here rune, begins bool) (reached, looked int, matched bool) {
 	if m.round++; m.round == 0 {
 		clear(m.marks[:])

@@ -11,8 +11,8 @@ import (
 const sampleDepth = 6
 
 // Sample draws a random text that matches the schema, for trying out a module.
-// ok is false if none was found, for example because the schema has a pattern,
-// which Sample does not draw.
+// ok is false if no sample was found, for example because the schema has a
+// pattern, which Sample does not draw.
 func (s *Schema) Sample(random *rand.Rand) (text []byte, ok bool) {
 	for range 8 {
 		if text = []byte(sample(s.root, random, sampleDepth)); s.Check(text) == nil {

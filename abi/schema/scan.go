@@ -42,7 +42,7 @@ var faultTexts = [...]string{
 // result must not depend on the speed or the load of a node.
 //
 // The first walk only decides whether the text matches, and ends at the first
-// mismatch. Only if it does not match, explain makes a second walk with the
+// mismatch. If the text does not match, explain makes a second walk with the
 // remaining steps, in which violations is set. That walk continues after each
 // mismatch and collects violations, whose paths and texts need memory and time.
 type walker struct {

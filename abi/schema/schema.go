@@ -5,7 +5,8 @@ import (
 	"errors"
 )
 
-// Limits of a schema, so that compiling it and checking with it stay cheap.
+// Limits of a schema, so that compiling the schema and checking texts against
+// it stay cheap.
 const (
 	MaxDepth        = 32    // nesting of schemas, as they are written
 	MaxSchemas      = 1024  // subschemas of one schema, including those of the $defs it uses
@@ -127,8 +128,8 @@ type Options struct {
 }
 
 // Check returns the violations of the text, or none if it matches. A text that
-// is not JSON matches no schema. It does not allocate for a text that matches,
-// unless names or strings have escapes.
+// is not JSON matches no schema. Check does not allocate for a text that
+// matches, unless names or strings have escapes.
 func (s *Schema) Check(text []byte) []Violation {
 	violations, _, _ := s.CheckWith(text, Options{})
 	return violations

@@ -193,8 +193,8 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestOpenChecksAllowUnknownMembers checks that unknown members are allowed, and known
-// ones are checked against their schemas.
+// TestOpenChecksAllowUnknownMembers checks that unknown members are allowed,
+// and known members are checked against their schemas.
 func TestOpenChecksAllowUnknownMembers(t *testing.T) {
 	s := mustCompile(t, order)
 	for text, want := range map[string]string{
@@ -219,7 +219,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestFlatObjectsAllocateNothing counts allocations and measures no time.
+// TestFlatObjectsAllocateNothing checks that a check of a flat object allocates
+// nothing.
 func TestFlatObjectsAllocateNothing(t *testing.T) {
 	s := mustCompile(t, order)
 	text := []byte(`{"amount":3,"items":[{"id":1}],"owner":null,"price":12.5,"sku":"abc","state":"open"}`)

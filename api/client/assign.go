@@ -136,9 +136,9 @@ func (s *Stream) routeOf(cmd *Command) *shardRoute {
 	return &s.routes[0]
 }
 
-// key returns the shard key that the stream uses for a type. It keeps the first
-// one, even if a later one differs, so that no entity changes its route. The
-// caller holds the mutex.
+// key returns the shard key that the stream uses for a type. It keeps the
+// first key that it learns, even if nodes report a different key later, so
+// that no entity changes its route. The caller holds the mutex.
 func (s *Stream) key(entityType string) (ShardKey, bool) {
 	if key, settled := s.keys[entityType]; settled {
 		return key, true
@@ -273,8 +273,8 @@ func (s *Stream) expire(now time.Time, cause error) {
 	})
 }
 
-// abandon fails every remaining command: unsent commands with the
-// reason why the stream ended, the others with err.
+// abandon fails every remaining command: unsent commands with the reason why
+// the stream ended, and other commands with err.
 func (s *Stream) abandon(err error) {
 	why := s.reasonToEnd()
 	s.drop(func(p *pending) (error, bool) {

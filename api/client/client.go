@@ -28,8 +28,8 @@ type Options struct {
 	// attempts; default 10 s. Uploads and activations get three times as much.
 	Timeout time.Duration
 	// MinBackoff and MaxBackoff limit the pause before another attempt;
-	// defaults 10 ms and 500 ms. The pause doubles from one to the other, and a
-	// random part is subtracted.
+	// defaults 10 ms and 500 ms. The pause doubles with each attempt, from
+	// MinBackoff to MaxBackoff, and a random part is subtracted.
 	MinBackoff, MaxBackoff time.Duration
 	// GivenOnly restricts the client to the given addresses: it does not ask for
 	// the other nodes and their shards. Use it behind a load balancer, or if nodes
@@ -71,13 +71,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// maxAnswerBytes limits a message from a server; no server sends a larger one.
+// maxAnswerBytes limits a message from a server; no server sends a larger
+// message.
 const maxAnswerBytes = 4 << 20
 
-// Client calls the nodes of one cluster. The first node that answers determines
-// which cluster that is. A node of a different cluster rejects the client's
-// calls. They are then sent to other nodes or, if there are none, fail with an
-// *OtherClusterError. A Client is safe for concurrent use.
+// Client calls the nodes of one cluster. The first node that answers
+// determines the cluster. A node of a different cluster rejects the client's
+// calls. They are then sent to other nodes or, if there are none, fail with
+// an *OtherClusterError. A Client is safe for concurrent use.
 type Client struct {
 	opts    Options
 	http    *http.Client

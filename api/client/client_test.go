@@ -166,7 +166,8 @@ func TestSendSurvivesRestart(t *testing.T) {
 	}
 }
 
-// TestSendContinuesOnNextNode checks that one live node of several is enough.
+// TestSendContinuesOnNextNode checks that a call succeeds if at least one of
+// several nodes is alive.
 func TestSendContinuesOnNextNode(t *testing.T) {
 	w := rpctest.New()
 	gone, nowhere := start(t, w, loopback.Host()+":0", edge.Options{})

@@ -66,7 +66,7 @@ func (c *Client) MoveShard(ctx context.Context, shard uint32, toNode string) err
 }
 
 // Drain moves all leaderships of a node to other nodes and returns their
-// number. If the time is over before that is done, the error has the code
+// number. If the time is over before all have moved, the error has the code
 // deadline_exceeded and the order remains in effect.
 func (c *Client) Drain(ctx context.Context, nodeID string) (moved uint32, err error) {
 	res, err := order(ctx, c, &clusterv1.DrainNodeRequest{NodeId: nodeID},
@@ -117,9 +117,9 @@ func (c *Client) FinalizeUpgrade(ctx context.Context, level uint32, dryRun bool)
 }
 
 // Initialize makes the asked node bootstrap its cluster, unless the node or one
-// of its seeds belongs to a cluster already. If the time is over before that is
-// done, the error has the code deadline_exceeded and the order remains in
-// effect until the node stops.
+// of its seeds belongs to a cluster already. If the time is over before the
+// cluster is bootstrapped, the error has the code deadline_exceeded and the
+// order remains in effect until the node stops.
 func (c *Client) Initialize(ctx context.Context) (*clusterv1.InitializeClusterResponse, error) {
 	return order(ctx, c, &clusterv1.InitializeClusterRequest{},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.InitializeClusterRequest]) (*connect.Response[clusterv1.InitializeClusterResponse], error) {

@@ -26,11 +26,11 @@ type Command struct {
 	// generates one. Sending the same command again with the same ID has no second
 	// effect.
 	ID string
-	// FirstTried is when the caller first sent the command with this ID, in an
-	// earlier call whose outcome it does not know; zero if there was none. An
-	// entity that may have forgotten that attempt then rejects this attempt with
-	// CodeAborted instead of running the command twice. The client itself keeps
-	// track of the attempts within a call.
+	// FirstTried is when the caller first sent the command with this ID, in
+	// an earlier call whose outcome it does not know; zero if there was no
+	// such call. An entity that may have forgotten that attempt then rejects
+	// this attempt with CodeAborted instead of running the command twice.
+	// The client itself keeps track of the attempts within a call.
 	FirstTried time.Time
 	// ExpectedSequence, if set, must be the entity's sequence.
 	ExpectedSequence *uint64

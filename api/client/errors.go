@@ -155,12 +155,12 @@ func OutcomeUnknown(err error) bool {
 	return false
 }
 
-// settlesOutcome reports whether an answer with this code settles the outcome of every
-// attempt, not only of the last one. A node looks up a command id before it decides,
-// but it rejects a command for lack of capacity before that look-up. A rejection by
-// the handler does not settle earlier attempts, because it is not written. An earlier
-// attempt that waits in a node that was frozen or partitioned is decided again
-// when it arrives.
+// settlesOutcome reports whether an answer with this code settles the
+// outcome of every attempt, not only of the last attempt. A node looks up a
+// command id before it decides, but it rejects a command for lack of
+// capacity before that look-up. A rejection by the handler does not settle
+// earlier attempts, because it is not written. An earlier attempt that waits
+// in a node that was frozen or partitioned is decided again when it arrives.
 func settlesOutcome(code connect.Code) bool {
 	switch code {
 	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeUnimplemented, connect.CodeAborted:

@@ -10,7 +10,7 @@ import (
 )
 
 // WatchCluster yields the current view of the cluster and then its changes, as
-// long as ctx lasts. If a node fails, it continues at another; NodeId
+// long as ctx lasts. If a node fails, it continues at another node; NodeId
 // identifies the node whose view each item is. An error ends it.
 func (c *Client) WatchCluster(ctx context.Context) iter.Seq2[*clusterv1.WatchClusterResponse, error] {
 	return func(yield func(*clusterv1.WatchClusterResponse, error) bool) {

@@ -12,8 +12,9 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// TestDetailOfThePreviousReleaseIsRead: nodes of the previous release name the
-// detail of a truncated history hostd.entity.v1.EventsCut.
+// TestDetailOfThePreviousReleaseIsRead: the detail of a truncated history is
+// read from an error of a node of the previous release, which names the
+// detail hostd.entity.v1.EventsCut.
 func TestDetailOfThePreviousReleaseIsRead(t *testing.T) {
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
 		Name: proto.String("previous.proto"), Package: proto.String("hostd.entity.v1"), Syntax: proto.String("proto3"),

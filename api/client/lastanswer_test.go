@@ -61,9 +61,9 @@ func (d deadline) Err() error {
 }
 
 // TestDeadlineReportsLastAnswer checks that a call that ends with its deadline
-// reports the previous answer of a node. That answer is the result of a query.
-// The outcome of a command remains unknown, because the last attempt may have
-// reached a node.
+// reports the previous answer of a node. For a query, that answer is the
+// result. For a command, the outcome remains unknown, because the last
+// attempt may have reached a node.
 func TestDeadlineReportsLastAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name string

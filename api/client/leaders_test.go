@@ -64,7 +64,8 @@ func strays(f *rpctest.Fleet, n int) (sum int64) {
 }
 
 // TestCommandsGoToLeaders checks that no command is forwarded once a client knows the
-// leaders, and that the client learns from the answers when they move.
+// leaders, and that the client learns from the answers when the leaders
+// move.
 func TestCommandsGoToLeaders(t *testing.T) {
 	f := fleet(t, 3)
 	f.Forwards = true

@@ -166,7 +166,7 @@ func ActivateModule(ctx context.Context, c *Client, req *modulev1.ActivateModule
 }
 
 // SetTypeOwner sets the owner of an entity type to a subject such as token:NAME
-// or group:NAME. An empty owner removes it.
+// or group:NAME. An empty owner leaves the type without an owner.
 func (c *Client) SetTypeOwner(ctx context.Context, entityType, owner string) error {
 	_, err := call(ctx, c, c.opts.Timeout, &modulev1.SetOwnerRequest{EntityType: entityType, Owner: owner},
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.SetOwnerRequest]) (*connect.Response[modulev1.SetOwnerResponse], error) {
@@ -188,7 +188,7 @@ func (c *Client) TypeOwner(ctx context.Context, entityType string) (string, erro
 }
 
 // Rollback makes the previous module serve an entity type. It reads the current
-// activation first, so that it reverts only that one, and only once.
+// activation first, so that it reverts only that activation, and only once.
 func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.RollbackModuleResponse, error) {
 	return RollbackModule(ctx, c, &modulev1.RollbackModuleRequest{EntityType: entityType})
 }
@@ -228,8 +228,8 @@ func servedUnder(ctx context.Context, c *Client, entityType string) (uint64, err
 }
 
 // Rollout returns the rollout of a module that serves a part of an entity type.
-// It fails with connect.CodeNotFound if one module serves all of it; the error
-// mentions if the last rollout was aborted.
+// It fails with connect.CodeNotFound if one module serves the whole type;
+// the error says so if the last rollout was aborted.
 func Rollout(ctx context.Context, c *Client, entityType string) (*modulev1.Rollout, error) {
 	res, err := RolloutState(ctx, c, entityType)
 	if err != nil || res.GetRollout() != nil {
@@ -250,7 +250,7 @@ func RolloutState(ctx context.Context, c *Client, entityType string) (*modulev1.
 }
 
 func rolloutState(ctx context.Context, c *Client, req *modulev1.GetRolloutRequest) (*modulev1.GetRolloutResponse, error) {
-	if _, bounded := ctx.Deadline(); bounded { // the context's deadline may be that of a long wait, so limit this call
+	if _, bounded := ctx.Deadline(); bounded { // the context's deadline may allow a long wait, so limit this call
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
 		defer cancel()

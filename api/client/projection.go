@@ -25,8 +25,8 @@ type Projection struct {
 	Apply func(ctx context.Context, b Batch) error
 }
 
-// Batch is a list of events in order, with the cursor after the last one. Apply
-// may keep its slice.
+// Batch is a list of events in order, with the cursor after the last event.
+// Apply may keep its slice.
 type Batch struct {
 	Events []Delivery // the Cursor method of each returns the batch's cursor
 	Cursor string

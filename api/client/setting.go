@@ -63,8 +63,8 @@ func allSettings(prefix string, ask func(*clusterv1.ListSettingsRequest) (*clust
 
 // WatchSettings yields the settings whose names begin with prefix and then
 // their changes, as long as ctx lasts. If a node fails, it continues at
-// another. Values that were replaced quickly may be left out, but the latest
-// value never is. An error ends it.
+// another node. Values that were replaced quickly may be left out, but the
+// latest value never is. An error ends it.
 func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*clusterv1.Setting, error] {
 	return func(yield func(*clusterv1.Setting, error) bool) {
 		type known struct {
@@ -73,7 +73,8 @@ func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*cl
 		}
 		seen := make(map[string]known)
 		newest := uint64(0)
-		// This node may lag behind the previous one, so older values are not shown.
+		// This node may lag behind the previous node, so older values are
+		// not shown.
 		show := func(s *clusterv1.Setting) bool {
 			before, set := seen[s.GetKey()], s.GetValue() != ""
 			if before.revision >= s.GetRevision() || !set && !before.set {
@@ -83,8 +84,8 @@ func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*cl
 			newest = max(newest, s.GetRevision())
 			return yield(s, nil)
 		}
-		// A setting that was removed between two streams is reported by neither of
-		// them.
+		// A setting that was removed between two streams is reported by
+		// neither stream.
 		gone := func(n *node, ctx context.Context) (bool, error) {
 			if len(seen) == 0 {
 				return true, nil

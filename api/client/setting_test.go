@@ -14,7 +14,8 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// Two nodes of one cluster; the first one stops while it is watched.
+// A watch continues at a second node of the cluster when the watched node
+// stops.
 func TestWatchContinuesOnAnotherNode(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()

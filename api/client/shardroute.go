@@ -87,7 +87,7 @@ func (l *shardRoute) recordOutcome(p *pending, settled bool) {
 	}
 }
 
-// requeueReturned puts the returned commands in front of the held ones.
+// requeueReturned puts the returned commands in front of the held commands.
 func (l *shardRoute) requeueReturned() {
 	slices.SortFunc(l.back, func(a, b *pending) int {
 		if a.number < b.number {

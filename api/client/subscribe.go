@@ -29,8 +29,8 @@ type Subscription struct {
 	Upcast bool
 	// Skipped, if it is not nil, is called with the number of truncated events
 	// that were skipped, before the event that follows them is yielded. It runs
-	// on the iterating goroutine; in a Projection it runs on a separate one,
-	// ahead of Apply.
+	// on the iterating goroutine; in a Projection it runs on a separate
+	// goroutine, ahead of Apply.
 	Skipped func(events uint64)
 }
 

@@ -103,8 +103,8 @@ func (c *Client) lostLeader(shard uint32, n *node) {
 	c.learner.stale.Store(true)
 }
 
-// learner fetches the topology, one caller at a time; the others continue with
-// the known one.
+// learner fetches the topology, one caller at a time; other callers continue
+// with the known topology.
 type learner struct {
 	known atomic.Pointer[topology]
 	stale atomic.Bool

@@ -23,7 +23,7 @@ const (
 	MaxText   = 131072 // bytes of a cursor as text
 )
 
-// Versions of the encoding. The second one adds the histories of places.
+// Versions of the encoding. The second version adds the histories of places.
 const (
 	version1 = 1
 	version2 = 2

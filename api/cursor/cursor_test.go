@@ -24,8 +24,8 @@ func withHistory() Cursor {
 	return c
 }
 
-// TestGoldenBytes checks that a stored cursor stays readable, including one of
-// an earlier release, which has no history.
+// TestGoldenBytes checks that a stored cursor stays readable, including a
+// cursor of an earlier release, which has no history.
 func TestGoldenBytes(t *testing.T) {
 	for file, c := range map[string]Cursor{"cursor.txt": sample(), "cursor2.txt": withHistory()} {
 		t.Run(file, func(t *testing.T) { testGolden(t, "testdata/"+file, c) })

@@ -113,9 +113,9 @@ func answer(body string) func(http.ResponseWriter) {
 
 var done = answer(`{"json":{"balance":9007199254740993},"sequence":"2","eventCount":1}`)
 
-// TestRetriesAreOneCommand checks that all attempts have the same id, which is
-// generated before the first one, and that they report the age of the first
-// attempt with an unknown outcome.
+// TestRetriesAreOneCommand checks that all attempts have the same id, which
+// is generated before the first attempt, and that they report the age of the
+// first attempt with an unknown outcome.
 func TestRetriesAreOneCommand(t *testing.T) {
 	out, seen := play(t, "send", fail(503, "unavailable"), cut, answer(`{"json":{"bala`), func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, done)
 	if out["balance"] != "9007199254740993" || len(seen) != 5 {

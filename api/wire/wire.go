@@ -1,7 +1,8 @@
 // Package wire encodes and decodes the messages of EntityService.SendCommandStream
 // without generated code. An item costs no allocation on either side, whereas
 // the generated types cost about ten allocations an item. The bytes are
-// identical to those of the generated types; tests compare the two.
+// identical to the bytes that the generated types produce, which tests
+// check.
 //
 // It never does I/O and starts no goroutine.
 package wire

@@ -216,7 +216,7 @@ func TestMalformed(t *testing.T) {
 }
 
 // FuzzParseRequest checks that the decoder agrees with the generated code on
-// everything that the latter decodes, and never panics.
+// everything that the generated code decodes, and never panics.
 func FuzzParseRequest(f *testing.F) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 20 {

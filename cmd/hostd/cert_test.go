@@ -13,7 +13,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// Nodes and other commands accept the files that the commands create.
+// Nodes and client commands accept the files that the commands of cert
+// create.
 func TestCreatedCertificatesAreAccepted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
 	if got := hostd(t, "cert", "create-node", "n1", "--host", "localhost", "--dir", dir); got.code != cli.ExitFailed || !strings.Contains(got.err, "create-ca") {
@@ -123,7 +124,7 @@ func TestRevocationListsAccumulate(t *testing.T) {
 }
 
 // TestDevelopmentNodeWithTLS checks that a command needs only what dev prints
-// and writes, and that no command succeeds without it.
+// and writes, and that commands fail without these values and files.
 func TestDevelopmentNodeWithTLS(t *testing.T) {
 	dir := t.TempDir()
 	ports := filepath.Join(dir, "ports.json")

@@ -33,7 +33,7 @@ func (c clusterChange) text() string {
 }
 
 // changesOf yields the differences between each state of the cluster and the
-// previous one.
+// previous state.
 func changesOf[S clusterState](states iter.Seq2[S, error]) iter.Seq2[clusterChange, error] {
 	return func(yield func(clusterChange, error) bool) {
 		var before clusterState
@@ -53,7 +53,8 @@ func changesOf[S clusterState](states iter.Seq2[S, error]) iter.Seq2[clusterChan
 	}
 }
 
-// clusterChanges compares two states. The state before the first one is empty.
+// clusterChanges compares two states. The state before the first state is
+// empty.
 func clusterChanges(before, now clusterState) []clusterChange {
 	var out []clusterChange
 	add := func(node, what string, from, to any) {

@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// Three nodes for development: a node that dies stays down and the others
-// continue, an interrupt stops all of them, and the next start restores the
-// cluster at other addresses.
+// Three nodes for development: a node that dies stays down and the other
+// nodes continue, an interrupt stops all of them, and when they are started
+// again, the cluster continues at other addresses.
 func TestDevelopmentCluster(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")

@@ -9,12 +9,12 @@ import (
 )
 
 // By default Go lets the heap grow by as much as is reachable before it
-// collects again. That does not suit a node. If its heap is small, it collects
-// too often. If its heap is large, most of it is tables and caches without
-// pointers, which cost little to mark, so room in proportion to them is wasted.
-// Therefore a node gets as much room as it allocates between two checks, within
-// limits, plus a percentage of the reachable bytes, because a collection makes
-// other goroutines wait for a processor.
+// collects again. This default does not suit a node. If its heap is small,
+// it collects too often. If its heap is large, most of it is tables and
+// caches without pointers, which cost little to mark, so room in proportion
+// to them is wasted. Therefore a node gets as much room as it allocates
+// between two checks, within limits, plus a percentage of the reachable
+// bytes, because a collection makes other goroutines wait for a processor.
 const (
 	collectorRoom  = 64 << 20
 	collectorMost  = 256 << 20

@@ -103,7 +103,7 @@ func TestDevReloadsProject(t *testing.T) {
 }
 
 // TestDevWaitsUntilProjectBuilds checks that a project that does not build
-// at the start is served once it is fixed, and that a directory without a
+// when dev starts is served once it is fixed, and that a directory without a
 // project is rejected.
 func TestDevWaitsUntilProjectBuilds(t *testing.T) {
 	if got := hostd(t, "dev", "--module", t.TempDir()); got.code != cli.ExitUsage || !strings.Contains(got.err, "has no files of a supported language") {

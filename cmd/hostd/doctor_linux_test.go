@@ -106,9 +106,9 @@ func serving(t *testing.T, prepare, dir string, flags ...string) devcluster.Node
 	return p.Nodes[0]
 }
 
-// TestDoctorFindsNodeFaults runs one node with few file descriptors
-// and little memory, an entity whose guest fails and an operation that cannot
-// finish.
+// TestDoctorFindsNodeFaults checks that doctor reports a node with few file
+// descriptors and little memory, an entity whose guest fails, and an
+// operation that cannot finish.
 func TestDoctorFindsNodeFaults(t *testing.T) {
 	faulty := filepath.Join(t.TempDir(), "faulty.wasm")
 	if err := os.WriteFile(faulty, testkit.BuildSource(t, "tests/e2e/entities/faulty/faulty.c"), 0o600); err != nil {
@@ -173,7 +173,8 @@ func TestDoctorChecksAConfiguration(t *testing.T) {
 	finds(t, 3, []string{"environment-variable-unknown warning"}, "--config", file)
 }
 
-// TestDoctorNamesNodesThatFailed kills two of three nodes, one after the other.
+// TestDoctorNamesNodesThatFailed kills two of three nodes, one after the
+// other, and checks that doctor names them.
 func TestDoctorNamesNodesThatFailed(t *testing.T) {
 	dir := t.TempDir()
 	for _, id := range []string{"n1", "n2", "n3"} {
@@ -201,7 +202,8 @@ func TestDoctorNamesNodesThatFailed(t *testing.T) {
 	finds(t, 4, []string{"cluster-unreachable critical"})
 }
 
-// TestDoctorSeesAFullDisk fills the disk of a node.
+// TestDoctorSeesAFullDisk checks that doctor reports a node whose disk is
+// full.
 func TestDoctorSeesAFullDisk(t *testing.T) {
 	disk := testkit.NewSmallDisk(t, 512<<20)
 	// With this flag the node counts its disk as full below 32 MiB of free
@@ -215,7 +217,8 @@ func TestDoctorSeesAFullDisk(t *testing.T) {
 	finds(t, 4, []string{"disk-full critical"})
 }
 
-// TestDoctorReadsCertificates runs a node whose certificate ends in three days.
+// TestDoctorReadsCertificates checks that doctor reports a certificate that
+// ends in three days.
 func TestDoctorReadsCertificates(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -39,8 +39,8 @@ type stack struct {
 	frames string
 }
 
-// stacksOf reads a goroutine profile in text form. It returns the groups that
-// are within the bounds and the number of the others.
+// stacksOf reads a goroutine profile in text form. It returns the groups
+// that are within the bounds, and the number of the other groups.
 func stacksOf(profile []byte) (out []stack, left int) {
 	lines := bufio.NewScanner(bytes.NewReader(profile))
 	lines.Buffer(nil, 1<<20)

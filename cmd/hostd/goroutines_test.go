@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestStacksAreBounded reads a profile with far more goroutines than are logged.
+// TestStacksAreBounded checks that only a bounded part of a profile with
+// many goroutines is logged.
 func TestStacksAreBounded(t *testing.T) {
 	var profile strings.Builder
 	profile.WriteString("goroutine profile: total 100000\n")

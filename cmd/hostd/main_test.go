@@ -203,8 +203,8 @@ type (
 	}
 )
 
-// TestInterruptedStart checks that a signal during the start is reported as
-// such, and not as an error of a context.
+// TestInterruptedStart checks that a signal while the command starts is
+// reported as an interruption, and not as an error of a context.
 func TestInterruptedStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

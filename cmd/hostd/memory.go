@@ -46,9 +46,9 @@ func heapLimit(group, guests uint64) (limit uint64, enough bool) {
 	return limit - guests, true
 }
 
-// groupMemory returns the memory limit of this process's control group, which
-// is the minimum of its own limit and those of its ancestors. root is the
-// directory where the file systems are mounted.
+// groupMemory returns the memory limit of this process's control group,
+// which is the minimum of the limits of the group and of its ancestors. root
+// is the directory where the file systems are mounted.
 func groupMemory(root string) (bytes uint64, ok bool) {
 	text, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {

@@ -48,8 +48,9 @@ type nodeList struct {
 // Remark implements cli.Remark.
 func (v nodeList) Remark() (line string, failure error) { return v.lack.Line(), nil }
 
-// orderAttempt is the maximum time that one call waits until an order is carried out. After it,
-// longOrder prints the progress and calls again.
+// orderAttempt is the maximum time that one call waits until an order is
+// carried out. After that time, longOrder prints the progress and calls
+// again.
 const orderAttempt = 5 * time.Second
 
 func newNodeDrain(std cli.Stdio) *cobra.Command {
@@ -65,8 +66,8 @@ func newNodeDrain(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// isMember reports whether a node is a member, and true if that cannot be found
-// out.
+// isMember reports whether a node is a member. It returns true if it cannot
+// find out.
 func isMember(ctx context.Context, s *cli.Session, node string) bool {
 	res, err := s.Cluster(ctx)
 	return err != nil || slices.ContainsFunc(res.GetMembers(), func(m *clusterv1.Member) bool { return m.GetNodeId() == node })

@@ -208,7 +208,8 @@ func checkClientCommands(t *testing.T, node devcluster.NodeInfo) {
 	}
 }
 
-// A parent that is killed cannot stop its nodes, so the system must do it.
+// If a parent is killed, the system ends its nodes, because the parent
+// cannot stop them.
 func TestNodesDieWithTheirParent(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system has no death signal for children")

@@ -121,8 +121,8 @@ type moveAside func(dir string, now time.Time, out io.Writer) error
 
 // serveAgain calls serve until the node ends with an error that does not ask for
 // its data to be moved aside, or ctx ends. It does not wait for the tasks that a
-// call of serve started: one that is slow, for example because nobody reads the
-// log, must not turn the restart into an exit.
+// call of serve started: a slow task, for example one whose log lines nobody
+// reads, must not turn the restart into an exit.
 func serveAgain(ctx context.Context, serve func() error, beginAnew func(moveAside) error) error {
 	for {
 		err := serve()
@@ -166,7 +166,7 @@ func beginAnew(aside moveAside, dir string, logger *slog.Logger) error {
 func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Logger, tasks *sync.WaitGroup) error {
 	tending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // registered before the start, so that a reload doesn't end a starting node
+	signal.Notify(hangups, syscall.SIGHUP) // registered before the node starts, so that a reload doesn't end a starting node
 	defer signal.Stop(hangups)
 	states := make(chan os.Signal, 1)
 	notifyState(states)
@@ -226,9 +226,10 @@ func stopWithin(ctx context.Context, stop func(context.Context) error, timeout, 
 	}
 }
 
-// endsWithin calls wait and reports whether it returns within a time limit. A
-// task that logs, such as that of SIGUSR1, blocks as long as the log does not
-// take its lines, and must not keep a stopping process alive.
+// endsWithin calls wait and reports whether it returns within a time limit.
+// A task that logs, such as the task that handles SIGUSR1, blocks as long as
+// the log does not take its lines, and must not keep a stopping process
+// alive.
 func endsWithin(wait func(), limit time.Duration) bool {
 	ended := make(chan struct{})
 	go func() {
@@ -262,8 +263,8 @@ func reloadOnHangup(ctx context.Context, hangups <-chan os.Signal, node *host.No
 }
 
 // logStateOnSignal logs the goroutines of the process and the state of the node
-// on each signal; signals that arrive in the meantime count as one. While the
-// node starts there are only the goroutines.
+// on each signal; signals that arrive in the meantime count as one. While
+// the node is starting, only the goroutines are logged.
 func logStateOnSignal(ctx context.Context, signals <-chan os.Signal, node *atomic.Pointer[host.Node], logger *slog.Logger) {
 	for {
 		select {

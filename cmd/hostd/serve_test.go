@@ -33,7 +33,7 @@ func TestStopIsBoundedInTime(t *testing.T) {
 }
 
 // TestSlowTasksDoNotPreventARestart checks that a node whose data was moved
-// aside starts again although a task of its last start has not ended.
+// aside starts again although a task of its previous run has not ended.
 func TestSlowTasksDoNotPreventARestart(t *testing.T) {
 	var tasks sync.WaitGroup
 	starts, moves, blocked := 0, 0, make(chan struct{})

@@ -12,9 +12,10 @@ import (
 
 var errCheck = errors.New("serve --check: the node would not start or would not serve")
 
-// checkServe prints what a start with the configuration needs, one line per
-// subject. unknown is the error for an environment variable that no command
-// reads. Elsewhere it is only a warning, but it fails the check.
+// checkServe checks what a node with this configuration needs to start, and
+// prints one line per subject. unknown is the error for an environment
+// variable that no command reads. Other commands only warn about such a
+// variable, but the check fails.
 func checkServe(cfg config.Config, unknown error, w io.Writer) error {
 	failed := false
 	line := func(subject string, err error) {

@@ -116,8 +116,8 @@ func newShardMove(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// votersOf returns the nodes that vote in a shard, and those whose vote is lost
-// with their disk but still counts for the majority.
+// votersOf returns the nodes that vote in a shard, and the nodes whose vote
+// is lost with their disk but still counts for the majority.
 func votersOf(s *clusterv1.Shard) string {
 	names := slices.Clone(s.GetVoters())
 	for _, node := range s.GetLostVoters() {

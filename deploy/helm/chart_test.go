@@ -322,8 +322,7 @@ func TestPlainFileIsTheRenderedChart(t *testing.T) {
 	}
 }
 
-// The chart's configuration must be one that a node accepts, for each
-// combination of values.
+// A node must accept the chart's configuration, for each combination of values.
 func TestNodeAcceptsTheConfiguration(t *testing.T) {
 	image := newImage(t)
 	for name, values := range combinations {

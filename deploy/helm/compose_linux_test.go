@@ -194,8 +194,8 @@ func (c *composition) follow() {
 }
 
 // TestCompose starts the compose file with the commands of its page, then
-// starts it again with the certificates and the data of the first start, and
-// restarts each node under load.
+// starts the services again with the certificates and the data of the first
+// run, and restarts each node under load.
 func TestCompose(t *testing.T) {
 	if !inside(t) {
 		return

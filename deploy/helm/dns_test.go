@@ -11,9 +11,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// lag is how long a name keeps its address after a pod has gone, and how long a
-// new pod has no address. In a cluster, the endpoints controller and the caches
-// of the name servers cause this delay.
+// lag is the time for which a name keeps its address after a pod has gone, and
+// for which a new pod has no address. In a cluster, the endpoints controller
+// and the caches of the name servers cause this delay.
 const lag = time.Second
 
 // names is the name server of the cluster.

@@ -247,8 +247,8 @@ func TestPodsWithOwnCertificates(t *testing.T) {
 	}
 }
 
-// TestFirstPodWithoutVolumeWaits starts the first pod with an empty volume while
-// the others are away: it must not bootstrap a second cluster.
+// TestFirstPodWithoutVolumeWaits starts the first pod with an empty volume
+// while the other pods are away: it must not bootstrap a second cluster.
 func TestFirstPodWithoutVolumeWaits(t *testing.T) {
 	if !*full && os.Getenv(insideVariable) == "" {
 		t.Skip("only in full: make pods")

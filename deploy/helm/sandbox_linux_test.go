@@ -87,8 +87,8 @@ func (s *sandbox) prepareRoot(resolver string) error {
 	return nil
 }
 
-// enterSandbox makes this process the first one of a container. It returns only
-// if that fails.
+// enterSandbox makes this process the first process of a container. It returns
+// only if that fails.
 func enterSandbox(file string) error {
 	runtime.LockOSThread()
 	text, err := os.ReadFile(file)

@@ -247,7 +247,7 @@ func (h *host) unit(key string) []string {
 // socket, as systemd does.
 func (h *host) start() error {
 	socket := filepath.Join(h.root, "run/notify")
-	os.Remove(socket) // socket of the previous start
+	os.Remove(socket) // socket of the previous process
 	var err error
 	if h.notices, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"}); err != nil {
 		return err
@@ -385,7 +385,7 @@ func startLoad(hosts []*host) *load {
 	return l
 }
 
-// send sends a command with an id to one node after the other until one
+// send sends a command with an id to one node after the other until a node
 // answers. Any answer other than success or "unavailable" is a failure.
 func (l *load) send(entity, id string) error {
 	c := http.Client{Timeout: 10 * time.Second}

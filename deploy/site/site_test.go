@@ -107,7 +107,8 @@ func TestLLMsListNamesPages(t *testing.T) {
 	}
 }
 
-// TestSearchFindsPages runs the script of the pages with their index.
+// TestSearchFindsPages checks that the script of the pages finds pages in their
+// index.
 func TestSearchFindsPages(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {

@@ -194,7 +194,8 @@ type run struct {
 
 // unloaded is the value with which steps panic in a function that must not act
 // any more, because the run leaves memory, differs from its history or has
-// ended. If a deferred function makes a step, that step panics with it again.
+// ended. If a deferred function makes a step, that step panics with this value
+// again.
 type unloaded struct{}
 
 // start begins the coroutine. It does not run the function yet.
@@ -423,9 +424,9 @@ func (f *Flow) Cancelled() bool {
 //
 //	return out, f.Checkpoint(next)
 //
-// It panics if a call or a child run has no outcome yet. Other steps without an outcome are
-// dropped. It returns an error with CodeCheckpointTooLarge, and the function
-// continues, if there is too much to store.
+// It panics if a call or a child run has no outcome yet. Other steps without an
+// outcome are dropped. Checkpoint returns an error with CodeCheckpointTooLarge,
+// and the function continues, if there is too much to store.
 func (f *Flow) Checkpoint(input any) error {
 	r := f.run
 	r.check()
@@ -538,8 +539,8 @@ func (f *Flow) message(kind, entityType, entityID, command string, payload any) 
 // StepOption changes how a step waits.
 type StepOption func(*step)
 
-// Within limits how long a step waits. After that time, the step fails with
-// CodeDeadlineExceeded.
+// Within limits the time for which a step waits. After that time, the step
+// fails with CodeDeadlineExceeded.
 func Within(d Duration) StepOption {
 	return func(s *step) { s.within = d }
 }
@@ -554,7 +555,7 @@ type retry struct {
 // Retry repeats a call that failed with one of the codes, or with "internal",
 // which means that the called entity failed. It makes at most the given number
 // of attempts. It waits for initial before the second attempt, and twice as
-// long before each later one, up to most.
+// long before each later attempt, up to most.
 func Retry(attempts int, initial, most Duration, codes ...string) StepOption {
 	return func(s *step) {
 		sorted := slices.Clone(codes) // the order of the codes has no effect, so it may change
@@ -563,8 +564,8 @@ func Retry(attempts int, initial, most Duration, codes ...string) StepOption {
 	}
 }
 
-// wait returns how long to wait before the attempt after the given one, and
-// false if there is none.
+// wait returns how long to wait before the attempt after the given attempt, and
+// false if there is no further attempt.
 func (t *retry) wait(attempt int, code string) (Duration, bool) {
 	if t == nil || attempt >= t.attempts {
 		return 0, false
@@ -662,8 +663,8 @@ func OnParentEnd(p ParentClose) StepOption {
 // waiting for its end. The child's type may belong to a different module. If
 // that type declares Sends, they must include the type of the parent, because
 // the child reports its end to the parent. Children may be nested 32 levels
-// deep; a child below that fails with the code too_deep. If the id was used
-// before, the child fails with already_started.
+// deep; a child that is nested deeper fails with the code too_deep. If the id
+// was used before, the child fails with already_started.
 //
 // If the step's time limit passes or the run is cancelled, the child continues
 // until the parent ends: see OnParentEnd.
@@ -730,7 +731,7 @@ func Wait[T any](f *Flow, name string, options ...StepOption) (T, error) {
 }
 
 // All waits until all steps have an outcome, and returns the error of the first
-// one that failed.
+// step that failed.
 func All(f *Flow, steps ...Awaitable) error {
 	var first error
 	order := 0

@@ -34,7 +34,7 @@ type entity struct {
 
 // entityPage holds the entities of consecutive handles. Rejected: one growing
 // slice. Linear memory never shrinks, and each block that a growing slice
-// leaves behind is too small for the next one.
+// leaves behind is too small for the next slice.
 type entityPage [pageEntities]entity
 
 const pageEntities = 256
@@ -43,8 +43,8 @@ const pageEntities = 256
 // memory.
 const maxEntities = 1 << 26
 
-// NewGuest returns a module of the given types. It panics if there are none or
-// if two have the same name.
+// NewGuest returns a module of the given types. It panics if there are no types
+// or if two types have the same name.
 func NewGuest(name, version string, types ...Registration) *Guest {
 	if err := abi.ValidateName("module", name); err != nil {
 		panic("hostd: " + err.Error())

@@ -55,7 +55,7 @@ const (
 	// JSON means that payloads are JSON text. The struct tags of encoding/json
 	// apply, with omitempty as the only supported option. The tag hostd has
 	// options for the schema: required, min=N, max=N, enum=A|B, and desc=TEXT,
-	// which must be the last one.
+	// which must be the last option.
 	JSON Encoding = iota
 	// Bytes means that payloads are opaque. Their Go types are []byte, string,
 	// or have the methods AppendBinary or MarshalBinary, and UnmarshalBinary.
@@ -122,9 +122,9 @@ func Durable[S any](name string, encoding Encoding, options ...Option) *Type[S] 
 }
 
 // Transient declares a type whose entities store nothing. Their state is in
-// memory, their commands change it in place, and it is lost when they leave
-// memory or move to another node. They emit no events, send nothing and set no
-// timers.
+// memory, their commands change it in place, and the state is lost when the
+// entity leaves memory or moves to another node. The entities emit no events,
+// send nothing and set no timers.
 func Transient[S any](name string, encoding Encoding, options ...Option) *Type[S] {
 	t := declare[S](name, encoding, true, options)
 	t.def.transient = true
@@ -158,9 +158,9 @@ func Singleton() Option {
 
 // StateVersion sets the version of the state's format. A module with the same
 // version as the previous module may load that module's snapshots, once a
-// compatibility check of all entities has found that both read them in the same
-// way. Increment the version if the previous version's snapshots differ from
-// those that this version would write.
+// compatibility check of all entities has found that both modules read the
+// snapshots in the same way. Increment the version if the previous version's
+// snapshots differ from those that this version would write.
 func StateVersion(version int) Option {
 	return func(d *definition) { d.stateForms.version = version }
 }
@@ -196,7 +196,7 @@ func Sends(entityTypes ...string) Option {
 // the form of Sends. The host rejects a message from any other type with the
 // code "not_accepted", without calling the entity. Outcomes of an entity's own
 // messages are always accepted. Without this option, messages of any type are
-// accepted or, if role checks are on, those of types with the same owner.
+// accepted or, if role checks are on, messages of types with the same owner.
 func AcceptsFrom(entityTypes ...string) Option {
 	return func(d *definition) { d.accepts = d.typePatterns("accepts from", entityTypes) }
 }

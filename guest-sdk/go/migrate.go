@@ -29,7 +29,7 @@ type migration struct {
 
 // MigrateState declares an earlier version of a type's state. version is its
 // number, starting at 1, Old is the Go type with which it was written, and up
-// converts it to the next version. The current version is the one after the
+// converts it to the next version. The current version is the version after the
 // last migrated version, whether or not StateVersion sets it. States that were
 // written before any version was declared have version 1. Leading versions that
 // no entity has any more may be omitted.

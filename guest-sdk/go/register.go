@@ -107,12 +107,12 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 }
 
 // Command declares a command. The handler decides: it emits events through c,
-// each of which is applied to s immediately, and returns the reply. It must not
-// change s in any other way, unless the type is durable-state. If it returns an
-// error, the command is rejected and nothing is stored. Reject makes an error
-// with a code; any other error has the code "error". A payload that cannot be
-// decoded is rejected with the code "invalid_payload"; a payload that does not match
-// the schema of C is rejected before the guest is called.
+// each of which is applied to s immediately, and returns the reply. The handler
+// must not change s in any other way, unless the type is durable-state. If it
+// returns an error, the command is rejected and nothing is stored. Reject makes
+// an error with a code; any other error has the code "error". A payload that
+// cannot be decoded is rejected with the code "invalid_payload"; a payload that
+// does not match the schema of C is rejected before the guest is called.
 func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S, cmd C) (R, error), options ...CommandOption) {
 	d := t.def
 	d.mustName("command", name, func(name []byte) bool { return d.command(name) != nil })

@@ -54,8 +54,8 @@ func (c *Context) Schedule(name string, s Schedule) {
 
 // ValidSchedule reports whether an expression is valid: it must have the form
 // of Schedule.Cron, or be "@every" and a duration, such as "@every 1h30m". Use
-// it to check a caller's expression before you set the schedule. It cannot
-// check time zones, which only the host knows.
+// it to check a caller's expression before you set the schedule. ValidSchedule
+// cannot check time zones, which only the host knows.
 func ValidSchedule(expression string) bool {
 	if len(expression) > 255 {
 		return false

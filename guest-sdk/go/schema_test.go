@@ -62,7 +62,7 @@ func schemaType() *Type[everything] {
 }
 
 // TestDerivedSchemas checks that nodes support the schemas in the manifest, and
-// that these accept and reject the right payloads.
+// that the schemas accept and reject the right payloads.
 func TestDerivedSchemas(t *testing.T) {
 	m, err := manifest.Parse(NewGuest("m", "", schemaType()).Describe())
 	if err != nil {

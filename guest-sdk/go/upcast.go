@@ -29,10 +29,10 @@ type upcast struct {
 
 // Upcast declares an earlier version of an event. version is its number,
 // starting at 1, Old is the Go type with which it was written, and up converts
-// it to the next version. The current version, which Event declares, is the one
-// after the last upcast version. Events are emitted with the version appended
-// to their name, such as placed.v2; version 1 has only the name. Leading
-// versions may be omitted if no event of these versions is stored.
+// it to the next version. The current version, which Event declares, is the
+// version after the last upcast version. Events are emitted with the version
+// appended to their name, such as placed.v2; version 1 has only the name.
+// Leading versions may be omitted if no event of these versions is stored.
 //
 //	hostd.Upcast(order, "placed", 1, func(old PlacedV1) Placed {
 //		return Placed{Items: []Item{{old.Item, 1}}}
@@ -161,7 +161,8 @@ func (d *definition) upcastToNewest(name, payload []byte) (*event, []byte, error
 
 // Upcast returns the events in the input in their current form: with the type
 // that is emitted now, and its payload. Events of types that the module does
-// not upcast are returned unchanged. It panics on events that it cannot decode.
+// not upcast are returned unchanged. Upcast panics on events that it cannot
+// decode.
 func (g *Guest) Upcast(typ int32, input []byte) []byte {
 	if typ < 0 || int(typ) >= len(g.types) {
 		panic("hostd: upcast of an unknown entity type")

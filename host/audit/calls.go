@@ -27,10 +27,10 @@ import (
 // contains the outcome, and the caller does not wait for it. A rejected call
 // gets only a line with the outcome, and so does a read if All is set.
 //
-// That needs two interceptors. Outcomes is the outermost one, because it has to
-// see rejections by every other interceptor. Changes comes after all
-// interceptors that may reject a call, because a rejected change must not get a
-// line that says that it is about to be made.
+// Calls therefore needs two interceptors. Outcomes is the outermost
+// interceptor, because it has to see rejections by every other interceptor.
+// Changes comes after all interceptors that may reject a call, because a
+// rejected change must not get a line that says that it is about to be made.
 type Calls struct {
 	log     *Log
 	opts    CallOptions
@@ -213,9 +213,10 @@ func (c *Calls) enter(ctx context.Context, spec connect.Spec, peer connect.Peer)
 	}}
 }
 
-// Carry records what this node is about to do for another one. The caller must
-// pass the outcome to end. If Carry returns an error, the line could not be
-// written and the work must not be done. Carry on a nil Calls writes nothing.
+// Carry records what this node is about to do for another node. The caller
+// must pass the outcome to end. If Carry returns an error, the line could
+// not be written and the work must not be done. Carry on a nil Calls writes
+// nothing.
 func (c *Calls) Carry(ctx context.Context, e Entry) (end func(error), err error) {
 	if c == nil {
 		return func(error) {}, nil

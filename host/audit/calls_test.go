@@ -118,8 +118,9 @@ func read(t *testing.T, path string) string {
 
 func never(context.Context) (string, *principal.Principal) { return "", nil }
 
-// A change has a line before it is made and one after it, a rejected call has
-// one, and a read has none unless all calls are audited.
+// A change gets one line before it is made and one line afterwards. A
+// rejected call gets one line. A read gets no line unless all calls are
+// audited.
 func TestCallsAreWritten(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		_, _, at, ended := serve(t, CallOptions{All: all, Passed: never})
@@ -168,8 +169,8 @@ func TestCallsAreWritten(t *testing.T) {
 			"received settings PutSetting key=a ", "complete settings PutSetting key=a ok",
 			"received settings PutSetting key=denied ", "complete settings PutSetting key=denied permission_denied",
 			"complete read GetCluster  ok", "complete read ListShards  permission_denied",
-			"received admin Drain node_id=n7 ", "complete admin Drain node_id=n7 unimplemented",
-			"received export Export  ", "complete export Export  ok",
+			"received admin DrainNode node_id=n7 ", "complete admin DrainNode node_id=n7 unimplemented",
+			"received export ExportJournal  ", "complete export ExportJournal  ok",
 		}
 		if !all {
 			want = slices.Delete(want, 4, 5)

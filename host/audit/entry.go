@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// Stages of a call. A change gets a line of each stage, any other call only the
-// last one.
+// Stages of a call. A change gets a line of each stage, and any other call
+// gets only a line of the last stage.
 const (
 	StageReceived = "received" // the call was authorized and the change is about to be made
 	StageComplete = "complete" // the call has ended with Code
 )
 
-// Via returns the value of Entry.Via for a call that node forwarded; "" if node
-// is empty.
+// Via returns the value of Entry.Via for a call that was forwarded by
+// the given node, or "" if node is empty.
 func Via(node string) string {
 	if node == "" {
 		return ""
@@ -50,7 +50,7 @@ type Entry struct {
 	Code      string    `json:"code,omitempty"`    // outcome, for StageComplete: ok, or the code of the error
 	Reason    string    `json:"reason,omitempty"`  // why a credential or a node was rejected
 	Policy    uint64    `json:"policy,omitempty"`  // revision of the roles that decided; 0 if none did
-	Left      uint64    `json:"leftOut,omitempty"` // rejected calls of this caller since its previous line that got no line
+	Left      uint64    `json:"leftOut,omitempty"` // rejected calls of this caller that got no line since its previous line
 }
 
 // line is an entry as written. Prev must be the last member of the JSON object.

@@ -73,7 +73,8 @@ func (o *file) resume(path string) error {
 	return nil
 }
 
-// resumeRotated continues the chain of the previous file, if there is one.
+// resumeRotated continues the chain of the previous file, if that file
+// exists.
 func (o *file) resumeRotated(path string) error {
 	f, err := os.Open(RotatedName(path, 1))
 	if errors.Is(err, os.ErrNotExist) {

@@ -57,14 +57,14 @@ type Log struct {
 	queue   chan *queued
 	closed  chan struct{} // closed when Run returns
 	calls   atomic.Uint64
-	start   string        // prefix of the call names of this start
+	start   string        // prefix of the call names of this process
 	lost    atomic.Uint64 // lines dropped because the queue was full, since the last written line
 
 	// The following fields belong to Run.
 	file          *file // nil: has to be opened again
 	failed        time.Time
 	failureLogged bool      // a failure was logged since the last success
-	signed        time.Time // time of the newest checkpoint of this start
+	signed        time.Time // time of the newest checkpoint of this process
 	bare          bool      // lines were written since the newest checkpoint
 }
 
@@ -177,8 +177,8 @@ func (l *Log) Run(ctx context.Context) {
 }
 
 // sign writes a checkpoint if lines were written since the previous checkpoint
-// and that one is at least age old. The first checkpoint after a start is
-// always written, and signs all lines that the file contains.
+// and that checkpoint is at least age old. The first checkpoint of a process
+// is always written, and signs all lines that the file contains.
 func (l *Log) sign(age time.Duration) {
 	if l.opts.Signer != nil && (l.bare || l.signed.IsZero()) && l.opts.Now().Sub(l.signed) >= age {
 		l.write([]*queued{l.checkpoint()})
@@ -308,7 +308,7 @@ func (l *Log) render(batch []*queued, lost uint64) ([]byte, error) {
 	return out, nil
 }
 
-// render encodes a line and chains it to the previous one.
+// render encodes a line and chains it to the previous line.
 func (q *queued) render(prev string, torn bool, lost uint64, signer *Signer) ([]byte, error) {
 	q.line.Prev, q.line.Torn, q.line.Lost = prev, torn, lost
 	if q.checkpoint {

@@ -52,8 +52,8 @@ func verified(t *testing.T, path string, lines uint64) Report {
 	return r
 }
 
-// A log continues the chain of an earlier start, also across rotated files, and
-// only its owner can read it.
+// A log continues the chain of an earlier process, also across rotated
+// files, and only its owner can read it.
 func TestLogContinuesChainOfEarlierStart(t *testing.T) {
 	o := Options{Path: logPath(t), Node: "n1", MaxBytes: 2000, Keep: 50}
 	var heads []string
@@ -87,7 +87,7 @@ func TestLogContinuesChainOfEarlierStart(t *testing.T) {
 }
 
 // Verify detects every change except the removal of whole lines at the end.
-// Only a head that was stored elsewhere detects that.
+// Only a head that was stored elsewhere detects such a removal.
 func TestVerifyDetectsChangedLines(t *testing.T) {
 	path := logPath(t)
 	written(t, Options{Path: path, Node: "n1"}, 30)
@@ -238,7 +238,8 @@ func TestOpenRejectsIrregularFile(t *testing.T) {
 }
 
 // Only a bounded number of a caller's rejected calls get lines, whatever other
-// callers do, and the next line counts the others.
+// callers do, and the caller's next line contains the number of calls that
+// got none.
 func TestLinesOfRejectedCallsAreBounded(t *testing.T) {
 	var r refusals
 	lines := func(caller string, n int, second int64) (out int, left uint64) {

@@ -19,8 +19,8 @@ type refusals struct {
 	rest   string            // the key shared by all callers beyond maxCallers; always ""
 }
 
-// take counts a rejected call. ok reports whether it gets a line, and left is
-// how many calls of the caller got none since its last line.
+// take counts a rejected call. ok reports whether it gets a line, and left
+// is how many calls of the caller got no line since its last line.
 func (r *refusals) take(caller string, second int64) (left uint64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,7 +33,8 @@ func newSigner(t *testing.T) *Signer {
 	return s
 }
 
-// signedLog writes a log in two starts, each with 5 lines 40 minutes apart.
+// signedLog writes a log with two processes, one after the other. Each
+// writes 5 lines, 40 minutes apart.
 func signedLog(t *testing.T, s *Signer) (path string, lines [][]byte) {
 	t.Helper()
 	path, clock := logPath(t), newHours()
@@ -153,7 +154,7 @@ func TestCheckpointsAreSignedHourly(t *testing.T) {
 	}
 }
 
-// After a torn checkpoint, the next start signs the lines again.
+// After a torn checkpoint, the next process signs the lines again.
 func TestTornCheckpointIsSignedAgain(t *testing.T) {
 	s := newSigner(t)
 	path, lines := signedLog(t, s)

@@ -24,10 +24,10 @@ type Report struct {
 	// lines that, according to the log, were never written.
 	Torn uint64 `json:"torn"`
 	Lost uint64 `json:"lost"`
-	// From is the hash of the line before the first one, which rotation has
-	// removed; it is empty if the first line of the log still exists. Head is
-	// the hash of the last line. An operator who stores it elsewhere can prove
-	// later that nothing up to it was changed.
+	// From is the hash of the line before the first remaining line, which
+	// rotation has removed; it is empty if the first line of the log still
+	// exists. Head is the hash of the last line. An operator who stores Head
+	// elsewhere can prove later that no line up to it was changed.
 	From string `json:"from"`
 	Head string `json:"head"`
 	// Key is the key that signed the checkpoints; empty if there are none.
@@ -71,8 +71,9 @@ func Files(path string) ([]string, error) {
 // same key.
 //
 // If head is set, a line with that hash must exist. If key is set, all
-// checkpoints must be signed by it, there must be at least one, and after the
-// first no line may be unsigned for much longer than CheckpointEvery.
+// checkpoints must be signed by it, there must be at least one checkpoint,
+// and after the first checkpoint no line may be unsigned for much longer
+// than CheckpointEvery.
 //
 // The node may write to the log at the same time, so the last line may be torn.
 // The error is a *Fault or an I/O error; the report then covers what was read
@@ -100,7 +101,7 @@ func Verify(path, head, key string) (Report, error) {
 type verifier struct {
 	report Report
 	head   string
-	key    string // key of all checkpoints; empty: the key of the first one
+	key    string // key of all checkpoints; empty: the key of the first checkpoint
 	found  bool
 	torn   bool // the last line was incomplete
 }

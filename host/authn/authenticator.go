@@ -41,9 +41,10 @@ type Options struct {
 	// Authorization header.
 	CertName CertName
 	// NodeCert reports whether a certificate belongs to a node, which makes it
-	// invalid for clients. Nil means that none does.
+	// invalid for clients. Nil means that no certificate does.
 	NodeCert func(*x509.Certificate) bool
-	// JWT configures the tokens of an issuer; nil means that none are accepted.
+	// JWT configures the tokens of an issuer; nil means that no JWT is
+	// accepted.
 	JWT *JWTOptions
 	// Now is the clock for expiry; nil means time.Now.
 	Now func() time.Time
@@ -75,8 +76,8 @@ type Authenticator struct {
 	revision uint64 // revision of kept
 }
 
-// New creates an authenticator. It reads the files and returns an error if one
-// is invalid. It makes no network request.
+// New creates an authenticator. It reads the files and returns an error if a
+// file is invalid. It makes no network request.
 func New(o Options) (*Authenticator, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -118,9 +119,10 @@ func (a *Authenticator) Reload() {
 	}
 }
 
-// SetTokens replaces the tokens of the metadata, which are accepted in addition
-// to those of the file, and ends streams whose token was removed. It ignores a
-// revision that is not higher than the previous one.
+// SetTokens replaces the tokens of the metadata, which are accepted in
+// addition to the tokens of the file, and ends streams whose token was
+// removed. It ignores a revision that is not higher than the previous
+// revision.
 func (a *Authenticator) SetTokens(revision uint64, tokens []access.Token) {
 	a.renewing.Lock()
 	defer a.renewing.Unlock()

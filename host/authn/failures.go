@@ -22,7 +22,7 @@ type failures struct {
 
 // tooMany counts a rejected request and reports whether its address has had too
 // many in this second. Requests with a valid credential never get here, so a
-// caller is not affected by failures of others at the same address.
+// caller is not affected by failures of other callers at the same address.
 func (f *failures) tooMany(address string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

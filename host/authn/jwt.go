@@ -93,7 +93,7 @@ func newJWTVerifier(o JWTOptions, now func() time.Time, logger *slog.Logger) *jw
 	return v
 }
 
-// setKeys replaces the keys by those in a file.
+// setKeys replaces the keys by the keys in a file.
 func (v *jwtVerifier) setKeys(text []byte) error { return v.keys.take(text) }
 
 // resultKey is the context key of the *cachedResult of a token.
@@ -218,7 +218,7 @@ func isTime(claim any) bool {
 }
 
 // unprintable reports whether a name contains invalid UTF-8 or characters that
-// are not printable. Such a name could be mistaken for another one.
+// are not printable. Such a name could be mistaken for another name.
 func unprintable(name string) bool {
 	return strings.ContainsFunc(name, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) })
 }

@@ -267,8 +267,9 @@ func TestSignedTokens(t *testing.T) {
 	}
 }
 
-// TestTokenOfOtherKindIsRejected: an issuer signs other things than
-// credentials with the same key, possibly for the same audience.
+// TestTokenOfOtherKindIsRejected: a signed token that is not a credential is
+// rejected. An issuer signs such tokens with the same key, possibly for the
+// same audience.
 func TestTokenOfOtherKindIsRejected(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	rs := newSigner(t, "rs", jose.RS256)

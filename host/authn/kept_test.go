@@ -51,8 +51,9 @@ func TestClusterTokenIsAccepted(t *testing.T) {
 	}
 }
 
-// TestUnknownTokenOnStaleNode: the metadata may contain the token
-// already.
+// TestUnknownTokenOnStaleNode: until the node has caught up with the
+// metadata, an unknown token is not rejected as invalid, because the
+// metadata may contain it.
 func TestUnknownTokenOnStaleNode(t *testing.T) {
 	w := newWorld(t, false)
 	var caughtUp atomic.Bool

@@ -43,7 +43,7 @@ type keySet struct {
 	now    func() time.Time
 	logger *slog.Logger
 
-	asking  chan struct{} // one slot for the caller that fetches; the others wait for its result
+	asking  chan struct{} // one slot for the caller that fetches; other callers wait for its result
 	waiting chan struct{} // a slot for each caller that fetches or waits
 
 	mu      sync.Mutex
@@ -249,8 +249,8 @@ func (k *keySet) download(ctx context.Context) ([]byte, error) {
 	return io.ReadAll(res.Body) // the transport limits the size
 }
 
-// take replaces the keys by those in a JWK set. It logs skipped keys, but the
-// same warning only once in a row.
+// take replaces the keys by the keys in a JWK set. It logs skipped keys, but
+// the same warning only once in a row.
 func (k *keySet) take(text []byte) error {
 	keys, odd, err := parseKeys(text)
 	if err != nil {

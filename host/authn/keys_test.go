@@ -72,8 +72,8 @@ func TestForgedTokensAreRejectedAlike(t *testing.T) {
 	}
 }
 
-// TestTokenWaitsForKeyFetch: a caller whose key is being fetched is not rejected,
-// and doesn't wait longer than it wants to.
+// TestTokenWaitsForKeyFetch: a caller whose key is being fetched is not
+// rejected, and doesn't wait longer than its context allows.
 func TestTokenWaitsForKeyFetch(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	old, next := newSigner(t, "old", jose.ES256), newSigner(t, "next", jose.ES256)
@@ -121,8 +121,8 @@ func TestTokenWaitsForKeyFetch(t *testing.T) {
 	w.demand("a key that was asked for a moment ago", last, failSignature)
 }
 
-// TestUnparsableKeyIsSkipped: a key that cannot be parsed does not affect the
-// others.
+// TestUnparsableKeyIsSkipped: a key that cannot be parsed does not affect
+// the other keys.
 func TestUnparsableKeyIsSkipped(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	var log bytes.Buffer
@@ -158,8 +158,8 @@ func TestUnparsableKeyIsSkipped(t *testing.T) {
 	}
 }
 
-// TestKeysAreFetchedOnlyOverTLS: an attacker who can answer in the provider's
-// place could forge any caller.
+// TestKeysAreFetchedOnlyOverTLS: keys are fetched only over TLS, because an
+// attacker who can answer in the provider's place could forge any caller.
 func TestKeysAreFetchedOnlyOverTLS(t *testing.T) {
 	key := newSigner(t, "k", jose.ES256)
 	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.key.Public(), KeyID: "k"}}})

@@ -15,9 +15,10 @@ import (
 )
 
 // Wrap returns a handler that authenticates requests before it reads their
-// bodies, and passes accepted ones to next. Health checks need no credential,
-// and neither does /metrics for callers on this machine. addressOf returns the
-// part of a remote address by which rejected requests are counted.
+// bodies, and passes accepted requests to next. Health checks need no
+// credential, and neither does /metrics for callers on this machine.
+// addressOf returns the part of a remote address by which rejected requests
+// are counted.
 func (a *Authenticator) Wrap(next http.Handler, addressOf func(remote string) string) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,8 +55,8 @@ func open(r *http.Request) bool {
 var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
 
 // FromThisMachine reports whether a program on this machine has sent the
-// request. A request that a local proxy forwarded doesn't count, because its
-// client may be anywhere.
+// request. For a request that a local proxy forwarded it returns false,
+// because the client may be anywhere.
 func FromThisMachine(r *http.Request) bool {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && at.Addr().Unmap().IsLoopback() &&

@@ -175,8 +175,8 @@ func TestProceduresWithoutAuthentication(t *testing.T) {
 	}
 }
 
-// TestProxiedRequestIsNotLocal: requests that a proxy on this machine
-// forwards come from elsewhere.
+// TestProxiedRequestIsNotLocal: a request that a proxy on this machine
+// forwards does not count as local, because it comes from elsewhere.
 func TestProxiedRequestIsNotLocal(t *testing.T) {
 	for header, local := range map[string]bool{"": true, "User-Agent": true, "X-Forwarded-For": false, "x-real-ip": false, "Via": false, "Forwarded": false, "X-Forwarded-Host": false} {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)

@@ -14,7 +14,8 @@ type Limit struct {
 // Limits are the limits of a caller, by quota.
 type Limits [access.NumQuotas]Limit
 
-// add adds the quotas of a role. The most generous value of each quota counts.
+// add adds the quotas of a role. Of each quota, the most generous value is
+// kept.
 func (l *Limits) add(role string, q access.Quotas) {
 	for which := range l {
 		l[which].join(Limit{q.Get(access.Quota(which)), role})
@@ -32,8 +33,8 @@ func (l *Limits) rate() bool {
 	return l[access.CommandsPerSecond].Most > 0 || l[access.FuelPerSecond].Most > 0 || l[access.BytesPerSecond].Most > 0
 }
 
-// Limits returns the limits of a caller. For each quota, the most generous
-// value counts among the roles that set it.
+// Limits returns the limits of a caller. Each limit is the most generous
+// value among the roles that set the quota.
 func (t *Table) Limits(p *principal.Principal) (out Limits) {
 	if l := t.limits[subject{string(p.Kind), p.Name}]; l != nil {
 		out = *l

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestMostGenerousQuotaWins: for each quota, the most generous value counts
-// among the roles of the caller and its groups that set it.
+// TestMostGenerousQuotaWins: for each quota, the limit is the most generous
+// value among the roles of the caller and its groups that set the quota.
 func TestMostGenerousQuotaWins(t *testing.T) {
 	table := Compile(1, []access.Role{
 		{Name: "small", Quotas: access.Quotas{CommandsPerSecond: 10, Streams: 5}},
@@ -52,6 +52,6 @@ func TestMostGenerousQuotaWins(t *testing.T) {
 		t.Error("whether there are limits of a second is told wrong")
 	}
 	if n := testing.AllocsPerRun(100, func() { table.Limits(token("one")); table.Limits(al("big", "free")) }); n > 1 {
-		t.Errorf("%v allocations", n) // one is for the list of groups
+		t.Errorf("%v allocations", n) // one allocation is for the list of groups
 	}
 }

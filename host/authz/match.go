@@ -102,8 +102,8 @@ func touchesAny(patterns []pattern, e Extent, text string) bool {
 }
 
 // fills reports whether the caller's name can replace the variable of the
-// prefix. It cannot if it is empty or contains the separator that follows the
-// variable: such a name could match the ids of another caller.
+// prefix. It cannot if the name is empty or contains the separator that
+// follows the variable: such a name could match the ids of another caller.
 func (p *prefix) fills(who caller) bool {
 	return p.variable == "" || who.name != "" && strings.IndexByte(who.name, p.after[0]) < 0
 }

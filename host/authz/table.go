@@ -26,7 +26,7 @@ type Call struct {
 	// empty, which means all types.
 	Types Extent
 	Type  string
-	// ID is an entity id, or the start of ids, depending on IDs.
+	// ID is an entity id, or a prefix of entity ids, depending on IDs.
 	IDs Extent
 	ID  string
 	// Command is the name of a command or query; empty means none.
@@ -50,9 +50,10 @@ const (
 // ids with a prefix. So rules with different effects match calls differently. A
 // deny rule applies if it touches anything that the call is about. An allow
 // rule applies only if it alone covers everything that the call is about;
-// several allow rules are never combined. Both choices err on the safe side. A
-// call about ids that two rules cover only together is therefore rejected, and
-// Beginnings returns the prefixes for which separate calls would be allowed.
+// several allow rules are never combined. These rules for allow and deny err
+// on the safe side. A call about ids that two rules cover only together is
+// therefore rejected, and Beginnings returns the prefixes for which separate
+// calls would be allowed.
 type Table struct {
 	revision uint64
 	enforced bool

@@ -195,9 +195,9 @@ func (in *importing) bind(b meta.Activation) error {
 	return err
 }
 
-// bringRollouts restores rollouts, so that entities that a second module served
-// before the export are served by that module here too. The first module may
-// not be able to read what the second has written.
+// bringRollouts restores rollouts, so that entities that a second module
+// served before the export are served by that module here too. The first
+// module may not be able to read what the second module has written.
 func (in *importing) bringRollouts() error {
 	for _, b := range in.about.Bindings {
 		if b.Rollout == nil {
@@ -229,9 +229,10 @@ func (in *importing) pausedRollouts() (types []string) {
 	return types
 }
 
-// unbound returns the part of want's history that have lacks, oldest first. It
-// returns nil if the history in have is not a prefix of the one in want: then
-// somebody else has activated modules here, and their history stays.
+// unbound returns the activations in the history of want that are missing in
+// the history of have, oldest first. It returns nil if the history of have is
+// not a prefix of the history of want: then somebody else has activated
+// modules here, and their history stays.
 func unbound(have, want meta.Activation) []meta.Bound {
 	done, all := servedModules(have), servedModules(want)
 	if len(done) > len(want.History) || !slices.Equal(done, all[:len(done)]) {

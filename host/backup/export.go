@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// node is the part of this node or another one. If an error wraps a
-// NotLeaderError, ErrUnknownOutcome or ErrUnreachable, the caller may retry at
-// the current leader of the shard.
+// node is the Part of this node or of another node. If an error wraps a
+// NotLeaderError, ErrUnknownOutcome or ErrUnreachable, the caller may retry
+// at the current leader of the shard.
 type node interface {
 	FreezeExecutors(ctx context.Context, export string, d time.Duration) error
 	Cut(ctx context.Context, export string, shards []sharding.ShardID) ([]archive.Shard, error)
@@ -54,8 +54,8 @@ const (
 	// cutAttempts is the maximum number of attempts to take all cuts.
 	cutAttempts = 12
 	// freezeTime is the maximum time that executors are frozen in one attempt.
-	// The first attempt gets firstFreeze, and each later one twice as long as
-	// the one before.
+	// The first attempt gets firstFreeze, and each later attempt gets twice as
+	// long as the previous one.
 	freezeTime  = 5 * time.Second
 	firstFreeze = time.Second
 	// settleTime is how long an attempt waits for the stores before it freezes
@@ -105,7 +105,7 @@ type moment struct {
 // cuts were taken, so that the metadata contains every module that their
 // entities need. describe returns the first block of the archive and the
 // digests of the modules. read copies one module; export reads them one at a
-// time, because together they may have gigabytes.
+// time, because all modules together may have gigabytes.
 func (c *allParts) export(ctx context.Context, id archive.ID, w io.Writer,
 	describe func(ctx context.Context) (cluster []byte, modules []journal.Digest, err error),
 	read func(ctx context.Context, digest journal.Digest, w io.Writer) error) (archive.Summary, error) {
@@ -143,13 +143,14 @@ func (c *allParts) export(ctx context.Context, id archive.ID, w io.Writer,
 // takeCuts takes cuts of all shards that are consistent with each other,
 // although the shards have independent logs.
 //
-// An attempt first takes cuts while commands continue, and does not use them:
-// when a cut is taken, the store has what was committed before, so that little
-// is left to write while nobody may send a command. Then it freezes the
-// executors of all leaders, so that they propose no commands. Each leader
-// confirms its leadership and its commit index by ReadIndex, waits until the
-// store has everything up to that index, and takes the cut. After all cuts are
-// taken, a second ReadIndex reads the commit index of every shard again.
+// An attempt first takes cuts that it does not use, while commands continue:
+// each cut waits until the store has everything that was committed before, so
+// that little is left to write while the executors are frozen. Then the
+// attempt freezes the executors of all leaders, so that they propose no
+// commands. Each leader confirms its leadership and its commit index by
+// ReadIndex, waits until the store has everything up to that index, and takes
+// the cut. After all cuts are taken, a second ReadIndex reads the commit
+// index of every shard again.
 //
 // If no commit index differs from the index of its cut, then no shard changed
 // between its cut and the second ReadIndex. So the cuts together are the state

@@ -60,8 +60,8 @@ func (onlyNode) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) { return 
 func (o onlyNode) node(sharding.NodeID) (node, error)                  { return o.steps, nil }
 
 // TestExportsFreezeExecutorsBriefly checks that the stores catch up before
-// executors are frozen, and that only attempts after a failed one freeze them
-// for longer.
+// executors are frozen, and that only attempts after a failed attempt freeze
+// them for longer.
 func TestExportsFreezeExecutorsBriefly(t *testing.T) {
 	s := &steps{fails: 3}
 	c := &allParts{

@@ -32,7 +32,7 @@ const (
 // concurrent use.
 //
 // The same archive and number of shards always produce the same chunks. So a
-// repeated import can skip the chunks that an interrupted one has applied.
+// repeated import can skip the chunks that an interrupted import has applied.
 type chunks struct {
 	c      *allParts
 	id     journal.ImportID
@@ -60,7 +60,7 @@ type target struct {
 }
 
 // begin checks that each shard is empty or has applied a part of this import.
-// begun reports whether any shard has.
+// begun reports whether any shard has applied a part.
 func (c *allParts) begin(ctx context.Context, id journal.ImportID, locate func(sharding.EntityID) sharding.ShardID) (_ *chunks, begun bool, err error) {
 	in := &chunks{c: c, id: id, locate: locate, shards: make([]target, c.count+1), slots: make(chan struct{}, chunksAtOnce)}
 	in.most = max(min(chunksBytes/int(c.count), chunkMost), chunkLeast)

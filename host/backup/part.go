@@ -1,10 +1,11 @@
 // Package backup exports the entities of a cluster, and imports them into
-// another one. Every node has a Part: it freezes the node's executors, holds
-// cuts of the shards that the node leads, and proposes chunks of an import to
-// them. Service runs on the node that a client calls: it takes consistent cuts
-// of all shards, or distributes an archive to the shards, together with the
-// cluster's modules, their activations and the settings. The package reads and
-// writes no files, and starts no goroutine that outlives a call.
+// another cluster. Every node has a Part: it freezes the node's executors,
+// holds cuts of the shards that the node leads, and proposes chunks of an
+// import to them. Service runs on the node that a client calls: it takes
+// consistent cuts of all shards, or distributes an archive to the shards,
+// together with the cluster's modules, their activations and the settings.
+// The package reads and writes no files, and starts no goroutine that
+// outlives a call.
 package backup
 
 import (
@@ -30,8 +31,8 @@ type Log interface {
 
 // leads knows which shards this node leads.
 type leads interface {
-	// Lead returns the term in which this node leads a shard, and whether it
-	// serves it.
+	// Lead returns the term in which this node leads a shard, and whether the
+	// node serves the shard.
 	Lead(shard sharding.ShardID) (term sharding.Term, serves bool)
 }
 
@@ -52,8 +53,8 @@ const Foreign = uint64(1) << 63
 const (
 	// maxFreeze bounds how long executors are frozen at a time.
 	maxFreeze = 10 * time.Second
-	// cutsLast is how long cuts are held without being read, because the store
-	// has to keep old versions for them.
+	// cutsLast is how long cuts are held without being read. Cuts expire because
+	// the store has to keep old versions for them.
 	cutsLast = 10 * time.Minute
 	// storedPoll is the interval of polling whether the store has caught up
 	// with the applied entries.

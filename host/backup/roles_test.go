@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestImportGrantsNobodySecurity: the author of an archive cannot use it to get
-// a role that allows to grant others.
+// TestImportGrantsNobodySecurity: the author of an archive cannot use it to
+// get a role that allows granting other roles.
 func TestImportGrantsNobodySecurity(t *testing.T) {
 	role := func(name string, effect access.Effect, verbs ...string) access.Role {
 		return access.Role{Name: name, Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Read}}, {Effect: effect, Verbs: verbs}}}

@@ -61,7 +61,7 @@ type Rollouts interface {
 	// Restore starts the rollout that a type had in another cluster. It returns
 	// the resulting rollout in this cluster: paused, or aborted except for
 	// entities that stay with the second module. It returns nil if nothing is
-	// left of it.
+	// left of the rollout.
 	Restore(ctx context.Context, entityType string, was meta.Rollout, proved []meta.Digest) (*meta.Rollout, error)
 }
 
@@ -94,7 +94,8 @@ func (c clusterNodes) node(name sharding.NodeID) (node, error) {
 }
 
 // description is the first block of an archive. A reader must reject unknown
-// members, because ignoring them would import something else than was exported.
+// members, because by ignoring them it would import something other than what
+// was exported.
 type description struct {
 	Cluster    describedCluster   `json:"cluster"`
 	ExportedAt time.Time          `json:"exportedAt"`

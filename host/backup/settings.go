@@ -11,11 +11,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// bringSettings imports the settings of the archive. It leaves out those that
-// PutSetting would reject, because a file must not bring a value that no caller
-// could store. Such a value may be wrong, or of another release. The rest of
-// the file is imported nevertheless, because nobody could remove a setting from
-// the file.
+// bringSettings imports the settings of the archive. It leaves out settings
+// that PutSetting would reject, because a file must not bring a value that no
+// caller could store. Such a value may be wrong, or of another release. The
+// rest of the file is imported nevertheless, because nobody could remove a
+// setting from the file.
 func (in *importing) bringSettings() error {
 	left := omittedLines{}
 	for _, set := range in.about.Settings {
@@ -35,7 +35,7 @@ func (in *importing) bringSettings() error {
 			left.add("setting " + set.shownKey())
 			continue
 		}
-		if err := in.Metadata.CatchUp(in.ctx); err != nil { // the next check counts this one
+		if err := in.Metadata.CatchUp(in.ctx); err != nil { // the next check counts this setting
 			return err
 		}
 	}

@@ -86,9 +86,9 @@ func readFile(path string) ([]byte, error) {
 	return text, err
 }
 
-// parseBundle parses certificates of authorities and fails if any is invalid.
-// x509.CertPool would skip invalid ones, and the clients of the skipped
-// authorities would be rejected.
+// parseBundle parses certificates of authorities and fails if any is
+// invalid. x509.CertPool would skip invalid certificates, and the clients of
+// the skipped authorities would be rejected.
 func parseBundle(text []byte) (all []*x509.Certificate, err error) {
 	for {
 		var block *pem.Block

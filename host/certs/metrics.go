@@ -30,7 +30,8 @@ func newMetrics(to prometheus.Registerer) metrics {
 	return m
 }
 
-// registerShared registers a collector, or returns the one registered already.
+// registerShared registers a collector, or returns the collector that is
+// already registered under its name.
 func registerShared[C prometheus.Collector](to prometheus.Registerer, c C) C {
 	err := to.Register(c)
 	var before prometheus.AlreadyRegisteredError

@@ -52,8 +52,8 @@ type PeerOptions struct {
 	// Node is the name of this node, which its own certificate must contain. It
 	// is not checked if it is empty.
 	Node string
-	// Allow also accepts connections without TLS, and dials nodes without TLS
-	// that do not use it.
+	// Allow also accepts connections without TLS. Nodes that do not use TLS
+	// are dialed without it.
 	Allow bool
 	// HandshakeTimeout bounds a handshake in addition to the caller's deadline;
 	// 0 means 5 s.
@@ -213,9 +213,9 @@ func (p *Peers) reportRefusal(last *atomic.Int64, what, address string, err erro
 	p.Reloader.opts.Logger.Warn(what, "address", address, "error", err)
 }
 
-// Dial connects to another node. Unless Allow is set, it always uses TLS. With
-// Allow, a node that does not use TLS is dialed again without it, and Dial
-// remembers that for a while to avoid the second connection.
+// Dial connects to another node. Unless Allow is set, it always uses TLS.
+// With Allow, a node that does not use TLS is dialed a second time without
+// it, and Dial remembers the node for a while so that it dials only once.
 func (p *Peers) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if p.opts.Allow && p.isPlain(address) {
 		return p.dialPlain(ctx, address)
@@ -240,9 +240,9 @@ func (p *Peers) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return nil, fmt.Errorf("handshake with %s: %w", address, err)
 }
 
-// speaksNoTLS reports whether the other side has answered with something else
-// than TLS, or is a listener for clients. A broken connection or an untrusted
-// certificate doesn't count.
+// speaksNoTLS reports whether the other side has answered with something
+// other than TLS, or is a listener for clients. For a broken connection or
+// an untrusted certificate it returns false.
 func speaksNoTLS(err error) bool {
 	var header tls.RecordHeaderError
 	var remote *net.OpError
@@ -358,9 +358,9 @@ func (p *Peers) dialPlain(ctx context.Context, address string) (net.Conn, error)
 }
 
 // unheard is a connection without TLS to a node that may require TLS by now. If
-// the connection ends before a byte was received, TLS is tried next time. That
-// also happens if nobody read from it, because gossip packets are sent in one
-// direction only.
+// the connection ends before a byte was received, TLS is tried next time,
+// even if nobody has read from the connection, because gossip packets are
+// sent in one direction only.
 type unheard struct {
 	net.Conn
 	peers   *Peers

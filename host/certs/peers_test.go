@@ -313,8 +313,9 @@ func badRequest(conn net.Conn) (net.Conn, error) {
 	return plainly{r, conn}, nil
 }
 
-// A node that allows TLS detects what another one uses, rarely dials twice, and
-// notices a change in time. A node that requires TLS sends nothing without it.
+// A node that allows TLS detects whether another node uses TLS, rarely dials
+// twice, and notices a change in time. A node that requires TLS sends
+// nothing without it.
 func TestOptionalTLSDetectsPeersMode(t *testing.T) {
 	own := newCA(t)
 	now := new(atomic.Int64)

@@ -168,8 +168,8 @@ func (r *Reloader) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 
 // Reload reads the files. If they cannot be used, the current ones stay in use
 // and the error is logged, counted and returned. Connections with a revoked
-// certificate are closed at once; those with an authority that is no longer
-// trusted are closed after Grace.
+// certificate are closed at once; connections with an authority that is no
+// longer trusted are closed after Grace.
 func (r *Reloader) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -98,8 +98,8 @@ func TestRevokedCertificateIsRejected(t *testing.T) {
 			}
 		})
 	}
-	// A serial number revoked by one authority doesn't affect certificates of
-	// another.
+	// A serial number revoked by one authority doesn't affect certificates
+	// of another authority.
 	both := own.identity(member("n1"), same)
 	o := peerOptions(t, both)
 	o.Files.CRL = filepath.Join(filepath.Dir(o.Files.Cert), "crl")
@@ -110,7 +110,7 @@ func TestRevokedCertificateIsRejected(t *testing.T) {
 }
 
 // TestInvalidRevocationListIsNotUsed: a node does not start with an invalid
-// list, and keeps the previous list if one arrives later.
+// list, and keeps the previous list if an invalid list replaces it later.
 func TestInvalidRevocationListIsNotUsed(t *testing.T) {
 	own, strange := newCA(t), newCA(t)
 	bad := own.identity(member("n2"))

@@ -134,8 +134,8 @@ func TestRemovedAuthorityClosesConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The client uses a trusted certificate for new connections. Its calls
-		// are answered on the old connection until that is closed, and then on
-		// a new one.
+		// are answered on the old connection until that connection is
+		// closed, and then on a new connection.
 		rolled := first.client(&second, bob)
 		old.TLSClientConfig.Certificates = rolled.Certificates
 		for range 5 {

@@ -118,9 +118,9 @@ func (b *AddressBook) Locate(shard sharding.ShardID, replica sharding.ReplicaID)
 }
 
 // IsUnknownReplica reports whether the replica cannot belong to the shard,
-// according to this node's metadata. A newer replica of the metadata shard
-// itself is not ruled out, because it may lead, and this node can learn of it
-// only from that leader.
+// according to this node's metadata. A replica of the metadata shard that
+// this node does not know yet is not ruled out, because it may be the
+// leader, from which this node has to learn of it.
 func (b *AddressBook) IsUnknownReplica(shard sharding.ShardID, replica sharding.ReplicaID) bool {
 	if _, known := b.Locate(shard, replica); known {
 		return false
@@ -161,8 +161,8 @@ func (b *AddressBook) Addresses() []string {
 	return slices.Sorted(maps.Values(b.last))
 }
 
-// Follow updates the address book from the metadata and calls also with each
-// view, until ctx ends.
+// Follow updates the address book with each view of the metadata, and then
+// passes the view to the function also, until ctx ends.
 func (b *AddressBook) Follow(ctx context.Context, m *Metadata, also func(*meta.View)) {
 	var seen *meta.View
 	for {

@@ -13,10 +13,10 @@ type unheeded struct{}
 
 func (unheeded) SetAddresses(map[sharding.NodeID]string) {}
 
-// A node that announced its client address in gossip, as nodes did before they
-// had a separate listener, is called at its address for nodes. That also works
-// if it announced a name and gossip knows only the IP address that the name
-// resolved to.
+// A node that announced its client address in gossip, as nodes did before
+// they had a separate listener, is called at its address for nodes. This
+// holds even if the node announced a name and gossip knows only the IP
+// address to which that name resolved.
 func TestGossipIsSentToPeerAddress(t *testing.T) {
 	m, _ := newMetadata(t)
 	for _, c := range [][]byte{

@@ -12,9 +12,10 @@ import (
 )
 
 // verifyApplicant checks a request to admit a node, because any process can
-// send one. The node itself must confirm the request's claims at its address,
-// and an earlier start of a member must no longer run. Without this check,
-// anybody could remove a member from the cluster with one request in its name.
+// send such a request. The node itself must confirm the request's claims at
+// its address, and an earlier incarnation of a member must no longer run.
+// Without this check, anybody could remove a member from the cluster with
+// one request in its name.
 func (o *ControlOptions) verifyApplicant(ctx context.Context, asks meta.Member) error {
 	view := o.Metadata.View()
 	cluster, _ := view.Cluster()
@@ -43,23 +44,23 @@ func (o *ControlOptions) verifyApplicant(ctx context.Context, asks meta.Member) 
 			return nil
 		}
 		if first && answer.GetPeerAddress() == asks.PeerAddress {
-			return nil // a known start now reports more of its addresses
+			return nil // a known incarnation now reports more of its addresses
 		}
 		return fmt.Errorf("%w: node %s runs at %s", peer.ErrUnavailable, known.Node, known.PeerEndpoint())
 	}
 	return nil
 }
 
-// runs reports whether the given start of a node answers at an address, see
-// probeStart.
+// runs reports whether the given incarnation of a node answers at an
+// address, see probeStart.
 func runs(ctx context.Context, peers prober, cluster, address string, node sharding.NodeID, incarnation uint64) bool {
 	_, ok := probeStart(ctx, peers, cluster, address, node, incarnation)
 	return ok
 }
 
-// probeStart returns the answer at an address, and whether the given start of a
-// node gave it; incarnation 0 means any start. A node that is about to join
-// names no cluster.
+// probeStart returns the answer at an address, and whether the given
+// incarnation of a node gave that answer; incarnation 0 means any. A node
+// that is about to join names no cluster.
 func probeStart(ctx context.Context, peers prober, cluster, address string, node sharding.NodeID, incarnation uint64) (*peerv1.ProbeResponse, bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

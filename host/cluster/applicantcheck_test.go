@@ -21,8 +21,9 @@ func (a answers) probe(_ context.Context, address string) (*peerv1.ProbeResponse
 	return nil, errors.New("nobody listens there")
 }
 
-// probes answers probes of a node. together has the answers at addresses that
-// serve both clients and nodes, apart those at addresses that serve only nodes.
+// probes answers probes of a node. together has the answers at addresses
+// that serve both clients and nodes. apart has the answers at addresses that
+// serve only nodes.
 type probes struct{ together, apart answers }
 
 func (p probes) Probe(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
@@ -33,9 +34,9 @@ func (p probes) ProbeAlone(ctx context.Context, address string) (*peerv1.ProbeRe
 	return p.apart.probe(ctx, address)
 }
 
-// At cluster version 1 nodes use each other's client addresses and nothing
-// else. A node is probed there before it is admitted, whatever other address it
-// reports.
+// At cluster version 1, nodes call each other only at their client
+// addresses. So a node is probed at its client address before it is
+// admitted, whatever other address it reports.
 func TestClusterVersion1NeedsNoPeerListener(t *testing.T) {
 	m, _ := newMetadata(t)
 	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: 2, Speaks: sharding.SupportedVersions}
@@ -51,8 +52,8 @@ func TestClusterVersion1NeedsNoPeerListener(t *testing.T) {
 }
 
 // The address of a running member does not change, even if another process
-// answers as the same start. If the member no longer answers there, another
-// address is accepted.
+// answers with the same incarnation. If the member no longer answers at its
+// address, another address is accepted.
 func TestRunningMemberKeepsItsAddress(t *testing.T) {
 	m, _ := newMetadata(t)
 	n1, _ := m.View().Member("n1")

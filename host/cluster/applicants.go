@@ -19,7 +19,7 @@ const (
 	maxApplicants = 64
 )
 
-// applicants are the nodes that recently asked this one for admission.
+// applicants are the nodes that recently asked this node for admission.
 type applicants struct {
 	mu    sync.Mutex
 	nodes map[sharding.NodeID]applicant

@@ -18,10 +18,11 @@ import (
 // attestPause is the pause between two rounds of questions.
 const attestPause = 100 * time.Millisecond
 
-// Starts durably records the starts of other nodes.
+// Starts durably records the incarnations of other nodes.
 type Starts interface {
-	// RecordStart records the start if it is new, and returns the node's newest known
-	// start. member is the newest start in the metadata.
+	// RecordStart records the incarnation s if it is new, and returns the
+	// node's latest known incarnation. member is the node's incarnation in
+	// the metadata.
 	RecordStart(s staledisk.Start, member uint64) (latest uint64, err error)
 }
 
@@ -36,8 +37,8 @@ func votersOf(view *meta.View, shard sharding.ShardID) (nodes []sharding.NodeID)
 	return nodes
 }
 
-// Attest implements peer.Control. A node whose own start is still being checked
-// answers too, as far as it knows.
+// Attest implements peer.Control. A node that is itself still being checked
+// answers too, with what it knows.
 func (c *Control) Attest(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
 	o, err := c.options()
 	if err != nil {
@@ -66,11 +67,12 @@ func (c *Control) Attest(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.V
 	return out, nil
 }
 
-// Prove asks other nodes about a start until the stale-disk check has a result
-// or ctx ends. It asks the seeds, the known addresses and the voters that any
-// answer names. It takes a new entry in each round, because the address for other
-// nodes changes with the cluster version. refused is called after each round
-// with the rejections that no retry can change, or nil if there are none.
+// Prove asks other nodes about an incarnation of this node until the
+// stale-disk check has a result or ctx ends. It asks the seeds, the known
+// addresses and the voters that any answer names. It gets a new Entry in
+// each round, because the address at which other nodes reach this one
+// changes with the cluster version. refused is called after each round with
+// the rejections that no retry can change, or nil if there are none.
 func Prove(ctx context.Context, in entrance, p *staledisk.Check, s staledisk.Start, known *AddressBook, refused func(error)) (staledisk.Result, error) {
 	named, silent := []string{}, time.Now()
 	for p.Result() == staledisk.Pending {

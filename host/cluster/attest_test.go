@@ -17,7 +17,8 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
-// vouching is a node that attests only starts whose address is reaches.
+// vouching is a node that attests an incarnation only if its address equals
+// reaches.
 type vouching struct {
 	peer.NoControl
 	reaches string
@@ -58,8 +59,8 @@ func TestAttestationUsesCurrentAddress(t *testing.T) {
 	}
 }
 
-// A seed may be a name with SRV records. While the name cannot be resolved, it
-// is a seed that does not answer.
+// A seed may be a name with SRV records. While the name cannot be resolved,
+// it counts as a seed that does not answer.
 func TestSeedsAreRecordsSRV(t *testing.T) {
 	n1 := &vouching{reaches: "b:2"}
 	_, at := answering(t, "n1", n1)

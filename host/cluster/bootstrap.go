@@ -43,10 +43,11 @@ type Stage struct {
 	Waits string
 }
 
-// NewBootstrap returns the state for a start of a node without a cluster. given
-// is the node's last durable bootstrap vote, and b makes a vote durable.
-// wants means that the node is configured to bootstrap a cluster; expect is the
-// number of nodes, including this one, that must be present for that.
+// NewBootstrap returns the state of a node that starts without a cluster.
+// given is the node's last durable bootstrap vote, and b makes votes
+// durable. wants means that the node is configured to bootstrap a cluster;
+// expect is the number of nodes, including this one, that must be present
+// before it does so.
 func NewBootstrap(self sharding.NodeID, start uint64, given bootstrap.Vote, wants bool, expect int, b ballot) *Bootstrap {
 	return &Bootstrap{
 		self: self, ballot: b, core: bootstrap.New(self, start, given), stored: given, wants: wants, expect: expect, order: make(chan struct{}, 1),
@@ -54,7 +55,8 @@ func NewBootstrap(self sharding.NodeID, start uint64, given bootstrap.Vote, want
 }
 
 // Order makes the node bootstrap a cluster by an operator's order, unless a
-// seed already belongs to one. The order is valid until the process ends.
+// seed already belongs to a cluster. The order is valid until the process
+// ends.
 func (f *Bootstrap) Order() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,8 +123,8 @@ func (f *Bootstrap) decide(attempt bootstrap.Vote, answers []bootstrap.Answer) b
 	return f.core.Decide(attempt, f.expect, answers)
 }
 
-// SetBootstrap makes the Control answer bootstrap calls while the node has no
-// cluster. nil ends that.
+// SetBootstrap makes the Control answer bootstrap calls while the node has
+// no cluster. After SetBootstrap(nil), it rejects these calls.
 func (c *Control) SetBootstrap(f *Bootstrap) { c.bootstrap.Store(f) }
 
 // BootstrapVote implements peer.Control.

@@ -77,11 +77,11 @@ type NodeState struct {
 	Replicas  uint32
 	Draining  bool // the node transfers all its leaderships
 	Full      bool // the node's disk has no room for more data
-	// Skew is how far its clock is ahead of the median of the nodes that it
-	// hears from.
+	// Skew is how far the node's clock is ahead of the median of the nodes
+	// that it hears from.
 	Skew time.Duration
-	// Impairment is why the balancer gives the node no leaderships. It is nil
-	// if the balancer gives it some.
+	// Impairment is why the balancer gives the node no leaderships. It is
+	// nil if the balancer may give the node leaderships.
 	Impairment *Impairment
 	// Stopped are the shards whose replica on the node has stopped or is
 	// disputed.
@@ -93,8 +93,8 @@ type Impairment struct {
 	Slow     bool          // the node's leaderships were moved away because it was slow
 	Until    time.Time     // end of the penalty; zero while the node is slow
 	Cooldown time.Duration // how long it must be stable before the penalty ends
-	// Damages counts its replicas that were damaged again after they had been
-	// rebuilt; 0 if the penalty has another cause.
+	// Damages counts the node's replicas that were damaged again after they
+	// had been rebuilt; 0 if the penalty has another cause.
 	Damages int
 }
 

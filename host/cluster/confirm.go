@@ -35,7 +35,8 @@ func (m *Metadata) Confirm(ctx context.Context) error {
 	if c.began.After(asked) {
 		return c.err
 	}
-	// The read serves all callers who wait for it, so it must outlive this one.
+	// All callers who wait share this read, so it must continue even if this
+	// caller's context ends.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ConfirmTime)
 	defer cancel()
 	c.began = time.Now()

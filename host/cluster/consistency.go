@@ -20,12 +20,13 @@ import (
 // disagree.
 //
 // The shard's log contains a checksum of the rows at certain indexes, computed
-// by the leader of that time. A replica that computes a different one at the
-// same index asks all voters for theirs and sends its own. Each voter that is
-// asked and disagrees starts the same inquiry, so the leader that agrees with
-// the log takes part too. Each node judges only its own replica: it stops the
-// replica if a majority of the voters has a different checksum, or if no
-// majority agrees on any.
+// by the leader of that time. A replica that computes a different checksum
+// at the same index asks all voters for their checksums and sends its own.
+// Each voter that disagrees with the received checksum starts the same
+// inquiry. So the leader takes part too, although its checksum is the one in
+// the log. Each node judges only its own replica: it stops the replica if a
+// majority of the voters has a different checksum, or if no checksum has a
+// majority.
 //
 // The type is safe for concurrent use.
 type ConsistencyChecker struct {
@@ -38,14 +39,14 @@ type ConsistencyChecker struct {
 	decided map[sharding.ShardID]uint64        // the last index that was decided
 	wake    chan struct{}
 
-	// disputed are the shards for which too few voters answered. Their requests
-	// are rejected until enough answer. The map is not modified; nil if it is
-	// empty.
+	// disputed are the shards for which too few voters answered. Requests
+	// for these shards are rejected until enough voters answer. The map is
+	// not modified; nil if it is empty.
 	disputed atomic.Pointer[disputedError]
 }
 
-// disputedError names shards whose replicas disagree while it is unknown which
-// are right.
+// disputedError names shards whose replicas disagree while it is unknown
+// which replicas are right.
 type disputedError map[sharding.ShardID]bool
 
 func (e disputedError) Error() string {
@@ -82,7 +83,8 @@ const (
 	rowsRestMost = 30 * time.Second
 )
 
-// NewConsistencyChecker returns a checker that cannot ask anybody before Open.
+// NewConsistencyChecker returns a checker that cannot ask other nodes before
+// Open.
 func NewConsistencyChecker(self sharding.NodeID, logger *slog.Logger) *ConsistencyChecker {
 	return &ConsistencyChecker{
 		self: self, logger: logger, wake: make(chan struct{}, 1),
@@ -144,8 +146,8 @@ func (j *ConsistencyChecker) add(shard sharding.ShardID, own journal.Proof) {
 	}
 }
 
-// Run checks replicas until ctx ends. It starts at once, and if too few voters
-// answered it retries with a back-off.
+// Run checks replicas until ctx ends. It checks a replica at once, and again
+// with a back-off if too few voters answered.
 func (j *ConsistencyChecker) Run(ctx context.Context) {
 	rest := time.NewTimer(rowsRest)
 	defer rest.Stop()
@@ -195,13 +197,13 @@ type checkResult uint8
 
 const (
 	checkDecided checkResult = iota
-	// checkUnanswered: voters do not answer, and without them it is unknown
-	// which replica is right.
+	// checkUnanswered: voters do not answer, and without their answers it is
+	// unknown which replica is right.
 	checkUnanswered
 	// checkUnknown: all voters answered, but too few have a checksum at the
-	// index, because a voter is behind or received a snapshot after it. The
-	// shard continues. The next checksum comes with new entries, and all voters
-	// will have it.
+	// index, because a voter has not reached the index, or received a
+	// snapshot of a later index. The shard continues. The next checksum
+	// comes with new entries, and all voters will have it.
 	checkUnknown
 )
 

@@ -43,12 +43,12 @@ func (v *voter) Stop(shard sharding.ShardID, why error) {
 }
 
 // If a replica disagrees with the leader, all replicas that disagree check
-// themselves, the leader included. Only those that are not in the majority
-// stop; without a majority all of them stop.
+// themselves, the leader included. Only replicas outside the majority stop.
+// If there is no majority, all replicas stop.
 func TestReplicasInMinorityStop(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		digests string // digests of the voters, the first of which leads; ? does not answer, - has no checksum at the index
+		digests string // digests of the voters, the first of which leads; ? stands for a voter that does not answer, - for one without a checksum at the index
 		stopped string // ids of the nodes that must stop
 		open    bool   // a node still waits for votes
 	}{

@@ -18,8 +18,8 @@ const (
 	refreshTime  = 10 * time.Second
 )
 
-// contact is the latest time for which this node is known to have applied
-// everything committed before it.
+// contact is the latest time such that this node has applied everything that
+// was committed before that time.
 type contact struct {
 	now   func() time.Time
 	began time.Time    // start of the time scale of at
@@ -54,9 +54,9 @@ func (m *Metadata) Age() time.Duration {
 // IsFresh reports whether Age is at most MaxAge.
 func (m *Metadata) IsFresh() bool { return m.Age() <= MaxAge }
 
-// Refresh reads the metadata periodically until ctx ends, so that Age reflects
-// whether the node can read it and not whether somebody asked. Each read is one
-// ReadIndex of the metadata shard.
+// Refresh reads the metadata periodically until ctx ends, so that Age is low
+// on a node that can read the metadata, even if no caller asks for it. Each
+// read is one ReadIndex of the metadata shard.
 func (m *Metadata) Refresh(ctx context.Context) {
 	for {
 		wait := refreshEvery

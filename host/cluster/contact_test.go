@@ -85,8 +85,8 @@ func TestMetadataAgeCountsFromLastRead(t *testing.T) {
 	}
 }
 
-// A node reads the metadata about four times per MaxAge even if nobody asks for
-// it. If it cannot, the age of its metadata grows.
+// A node reads the metadata about four times per MaxAge even if nobody asks
+// for it. If the reads fail, the age of its metadata grows.
 func TestIdleNodeRefreshesMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{index: 3}
@@ -119,7 +119,8 @@ func TestIdleNodeRefreshesMetadata(t *testing.T) {
 	})
 }
 
-// The only node of a cluster asks itself.
+// The metadata of a cluster's only node is fresh, because the node asks
+// itself.
 func TestSingleNodeIsFresh(t *testing.T) {
 	m, _ := newMetadata(t)
 	if err := m.refresh(t.Context()); err != nil || !m.IsFresh() {

@@ -16,8 +16,8 @@ import (
 
 const (
 	// stepPeriod is the minimum time between two steps. There are as many
-	// reports as nodes, and one step processes all that arrived since the
-	// previous one.
+	// reports as nodes, and one step processes all reports that arrived
+	// since the previous step.
 	stepPeriod = 250 * time.Millisecond
 	// idlePeriod is the time between two steps, and between two reconciliations of
 	// the replicas, if nothing changes.
@@ -47,9 +47,9 @@ const (
 //
 // Everything is bound to the term in which this node was elected. When the term
 // changes, forget drops all state, and the rest of a plan of the old term is
-// not proposed. A new coordinator needs nothing of the old one, because
-// decisions are in the metadata and nodes report again. Only orders to move or
-// rebalance end with the term; endOrders logs them.
+// not proposed. A new coordinator needs no state of the old coordinator,
+// because decisions are in the metadata and nodes report again. Only orders
+// to move or rebalance end with the term; endOrders logs them.
 type leading struct {
 	m     *Member
 	mu    sync.Mutex
@@ -70,7 +70,7 @@ type leading struct {
 	impairments []coordinator.Impairment // impairments after the last step
 	pending     []coordinator.Pending    // pending operations after the last step
 
-	// The inputs of the last step, and whether anything has happened since.
+	// The inputs of the last step, and whether anything has happened since then.
 	at    time.Time
 	view  *meta.View
 	reach map[sharding.NodeID]bool
@@ -131,10 +131,11 @@ func (l *leading) leads() bool {
 	return leads
 }
 
-// take processes a report and returns the requests to its node that earlier
-// steps made; it does not wait for a step. If same is set, the node's report is
-// unchanged since its last one. known is the version of the cluster view that
-// the node has; changes means that the node accepts a delta against it.
+// take stores a node's report and returns the requests to this node that
+// earlier steps made; it does not wait for a step. If same is set, the
+// report is equal to the node's last report. known is the version of the
+// cluster view that the node has; changes means that the node accepts a
+// delta against that version.
 func (l *leading) take(o observed, same bool, known uint64, changes bool) (*peerv1.ReportResponse, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,9 +258,9 @@ func (l *leading) answerOperation(p coordinator.Progress) {
 }
 
 // noteRefused counts consecutive steps in which the metadata rejected a
-// command. The next step requests the same again, so a persistent rejection is
-// logged for the operators, and steps become rarer to keep the metadata log
-// small.
+// command. The next step requests the same command again, so a persistent
+// rejection is logged for the operators, and steps become rarer to keep the
+// metadata log small.
 func (l *leading) noteRefused(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,9 +292,9 @@ func set(nodes []sharding.NodeID) map[sharding.NodeID]bool {
 	return out
 }
 
-// ask sends transfer requests to nodes, one call per node. If a call fails or
-// another one is in progress, the node receives the requests in the answer to
-// its next report. l.mu must be held.
+// ask sends transfer requests to nodes, one call per node. If a call fails,
+// or if another call to the node is in progress, the node receives the
+// requests in the answer to its next report. l.mu must be held.
 func (l *leading) ask(ctx context.Context, transfers []coordinator.Transfer) {
 	now, asked := time.Now(), map[sharding.NodeID][]transferRequest{}
 	for _, t := range transfers {
@@ -365,9 +366,10 @@ func (m *Member) reachable(view *meta.View) map[sharding.NodeID]bool {
 	return out
 }
 
-// Operate hands an operation to the coordinator and returns when it is accepted
-// durably or done. It fails with coordinator.ErrRefused, or with a
-// *sharding.NotLeaderError if this node does not run the coordinator.
+// Operate hands an operation to the coordinator and returns when the
+// operation is accepted durably or done. It fails with
+// coordinator.ErrRefused, or with a *sharding.NotLeaderError if this node
+// does not run the coordinator.
 func (m *Member) Operate(ctx context.Context, o coordinator.Operation) (remaining int, err error) {
 	return m.coord.operate(ctx, o)
 }

@@ -1,8 +1,8 @@
-// Package cluster makes a node a member of its cluster. It reads and writes the
-// metadata shard from any node, reconciles the node's replicas with the
-// metadata, sends reports to the coordinator, runs the coordinator on the node
-// that leads the metadata shard, and answers other nodes' calls about members
-// and modules.
+// Package cluster makes a node a member of its cluster. It reads and writes
+// the metadata shard from any node, and reconciles the node's replicas with
+// the metadata. It sends reports to the coordinator, which it runs on the
+// node that leads the metadata shard. It answers other nodes' calls about
+// members and modules.
 //
 // Leaders knows which node leads a shard. ClockWatch compares the node's wall
 // clock with the clocks of other nodes: a node whose clock disagrees with most

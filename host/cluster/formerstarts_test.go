@@ -32,7 +32,8 @@ type anyNode struct{}
 func (anyNode) Standing(sharding.NodeID, uint64) peer.Standing { return peer.StandingMember }
 func (anyNode) Confirm(context.Context) error                  { return nil }
 
-// unrecorded evaluates starts like a node that has recorded none.
+// unrecorded evaluates incarnations like a node that has recorded none of
+// them.
 type unrecorded struct{}
 
 func (unrecorded) RecordStart(s staledisk.Start, member uint64) (latest uint64, err error) {
@@ -40,8 +41,8 @@ func (unrecorded) RecordStart(s staledisk.Start, member uint64) (latest uint64, 
 	return latest, nil
 }
 
-// formerMember is a cluster of n1, from which n2 was removed with its start 7.
-// n2 runs under incarnation 9.
+// formerMember is a cluster of n1, from which n2 was removed with
+// incarnation 7. n2 now runs with incarnation 9.
 type formerMember struct {
 	metadata *Metadata    // n1's metadata
 	control  *Control     // n1's Control
@@ -147,7 +148,7 @@ func (f *formerMember) do(t *testing.T, commands ...[]byte) {
 	}
 }
 
-// join admits a start of n2.
+// join admits n2 with an incarnation.
 func (f *formerMember) join(t *testing.T, start uint64) {
 	t.Helper()
 	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: start, Speaks: sharding.SupportedVersions}
@@ -165,7 +166,8 @@ func (f *formerMember) removeMember(t *testing.T) {
 }
 
 // The metadata alone shows that the disk of a removed member is an older copy.
-// The nodes that recorded the member's last start may not vote any more.
+// The nodes that recorded the member's last incarnation may not vote any
+// more.
 func TestOldCopyOfRemovedMemberIsStale(t *testing.T) {
 	former := newFormerMember(t, false)
 	for attested, want := range map[uint64]staledisk.Result{5: staledisk.Stale, 7: staledisk.Passed} {
@@ -233,9 +235,9 @@ func TestOldCopyOfLeftMemberStaysOutside(t *testing.T) {
 	}
 }
 
-// If the only node that answers does not know of the departure, an older copy
-// keeps asking, reports that, and later learns from the leader that its node
-// has left.
+// A node with an older copy of its disk keeps asking while the only node
+// that answers does not know of the departure, and reports that the leader
+// does not answer. Later it learns from the leader that it has left.
 func TestOldCopyAsksUntilTheLeaderAnswers(t *testing.T) {
 	former := newFormerMember(t, true)
 	former.silent.Store(true)
@@ -277,7 +279,7 @@ func TestLeftNodeMayNotRenew(t *testing.T) {
 	}
 }
 
-// raised are the incarnations to which a start was raised.
+// raised are the incarnations that were passed to Raise.
 type raised []uint64
 
 func (r *raised) Raise(incarnation uint64) error {
@@ -286,8 +288,9 @@ func (r *raised) Raise(incarnation uint64) error {
 }
 
 // A node that was removed as dead and joins with an empty disk and an earlier
-// clock begins after all starts that other nodes may have recorded. Otherwise
-// its next start would be taken for that of an older copy.
+// clock gets an incarnation above all that other nodes may have recorded for
+// it. Otherwise its next incarnation would be taken for that of an older
+// copy.
 func TestRemovedMemberStartsAfterItsLastStart(t *testing.T) {
 	former, raises := newFormerMember(t, false), raised{}
 	e := former.Entry()
@@ -298,8 +301,9 @@ func TestRemovedMemberStartsAfterItsLastStart(t *testing.T) {
 	}
 }
 
-// A former member may join again with a start that was accepted before a clock
-// was corrected.
+// A former member may join again with an incarnation that is in the future,
+// if a previous incarnation in the future was accepted before a clock was
+// corrected.
 func TestFormerMemberMayStartAfterItsLastStart(t *testing.T) {
 	former := newFormerMember(t, false)
 	future := uint64(time.Now().Add(100 * time.Hour).UnixMilli())

@@ -9,14 +9,14 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// lookAgain is the interval between two checks of gossip that contradicts the
-// metadata or is about nodes that are not in it.
+// lookAgain is the interval between two checks of gossip that contradicts
+// the metadata or names nodes that are not in the metadata.
 const lookAgain = 2 * time.Second
 
 // GossipVerifier verifies gossip. Without a key anybody can gossip, so gossip never
 // admits a node, and it never changes the address of a node that answers at the
-// address in the metadata. It only finds members that have moved while that
-// could not be written to the metadata.
+// address in the metadata. Gossip only finds members that have moved while
+// their new address could not be written to the metadata.
 type GossipVerifier struct {
 	AddressBook *AddressBook
 	Metadata    *Metadata
@@ -49,9 +49,10 @@ func (h *GossipVerifier) Follow(ctx context.Context, gossip *membership.Membersh
 
 // verify returns the members that are not at the address in the metadata, and
 // the number of nodes whose result may change later: nodes that gossip places
-// elsewhere, and nodes that are not members. The latter may become known,
-// because a starting node receives gossip before it has read the metadata. All
-// candidates are probed concurrently, for at most probeTimeout.
+// elsewhere, and nodes that are not members. Such a node may turn out to be
+// a member, because a starting node receives gossip before it has read the
+// metadata. All candidates are probed concurrently, for at most
+// probeTimeout.
 func (h *GossipVerifier) verify(ctx context.Context, peers []membership.Peer) (moved []membership.Peer, open int) {
 	view, now := h.Metadata.View(), time.Now()
 	var asked sync.WaitGroup

@@ -29,13 +29,13 @@ const (
 )
 
 // ErrNodeInUse means that another running node has this node's name. Rename
-// this node or stop the other one.
+// this node or stop the other node.
 var ErrNodeInUse = errors.New("the node id is already in use")
 
 // errLeft means that this node was ordered to leave the cluster and has left.
 var errLeft = errors.New("this node has left the cluster, and may not join again with this data directory")
 
-// raiser raises the incarnation of this start.
+// raiser raises the incarnation of this process.
 type raiser interface {
 	// Raise durably replaces the incarnation by a higher one.
 	Raise(incarnation uint64) error
@@ -54,15 +54,15 @@ type Entry struct {
 	Bootstrap *Bootstrap
 	// Lookup resolves names. The zero value uses the system's resolver.
 	Lookup seeds.Lookup
-	// Incarnations raises this start's incarnation if the cluster has seen a
-	// later start of the node than its clock gives, for example on another disk
-	// with a different clock. May be nil.
+	// Incarnations raises the incarnation of this process, which comes from
+	// the clock, if the cluster has seen a later incarnation of the node,
+	// for example from another disk and a different clock. May be nil.
 	Incarnations raiser
 	Logger       *slog.Logger
 
-	// runs means that the cluster may know this start already. Its incarnation
-	// is then not raised, because that would bring back a start that was put
-	// down.
+	// runs means that the cluster may know this incarnation already. The
+	// incarnation is then not raised, because a raise would bring back an
+	// incarnation that was put down.
 	runs bool
 }
 
@@ -120,8 +120,8 @@ func (e Entry) Enter(ctx context.Context) (*Joined, error) {
 }
 
 // RejoinOnce asks once for admission again, for a node that may have been declared
-// dead. known are the addresses of more nodes to ask in addition to the seeds.
-// It fails if no node could grant it.
+// dead. known are the addresses of more nodes to ask in addition to the
+// seeds. RejoinOnce fails if no node could grant admission.
 func (e Entry) RejoinOnce(ctx context.Context, known []string) (*Joined, error) {
 	e.Seeds, e.runs = slices.Concat(e.Seeds, known), true
 	return e.ask(ctx, e.probe(ctx))
@@ -149,7 +149,7 @@ func (e Entry) Renew(ctx context.Context, known []string) error {
 			last = errors.New("the metadata shard has no other known leader")
 			continue
 		}
-		// A start that was put down already counts as dead.
+		// An incarnation that was put down already counts as dead.
 		if last = e.Peers.Renew(ctx, address); last == nil || errors.Is(last, peer.ErrPutDown) {
 			return nil
 		}
@@ -158,11 +158,11 @@ func (e Entry) Renew(ctx context.Context, known []string) error {
 }
 
 // HasLeft reports whether this node was a member, was ordered to leave and is
-// not a member any more. Any node of the cluster that lists it as left is
-// believed. If the node is only absent from the members, that counts only if
-// leaving is set and the leader of the metadata shard says it, because other
-// nodes may not yet know of a node that has just joined. A result of false may
-// only mean that nobody answered, see askDeparture.
+// not a member any more. HasLeft returns true if any node of the cluster
+// lists this node as left. If this node is merely absent from the members,
+// HasLeft returns true only if leaving is set and the leader of the metadata
+// shard answered, because other nodes may not yet know of a node that has
+// just joined. If nobody answered, HasLeft returns false, see askDeparture.
 func (e Entry) HasLeft(ctx context.Context, known []string, leaving bool) bool {
 	e.Seeds = slices.Concat(e.Seeds, known)
 	answers := e.own(e.probe(ctx))
@@ -172,9 +172,9 @@ func (e Entry) HasLeft(ctx context.Context, known []string, leaving bool) bool {
 }
 
 // askDeparture asks once whether this node was ordered to leave and has left. A
-// nil error means that the answer is certain: a node of the cluster lists this
-// one as left, or the leader of the metadata shard does not. Another node may
-// not have heard of the departure yet.
+// nil error means that the answer is certain: either a node of the cluster
+// lists this node as left, or the leader of the metadata shard answered and
+// does not list it. Another node may not have heard of the departure yet.
 func (e Entry) askDeparture(ctx context.Context, known []string) (left bool, err error) {
 	e.Seeds = slices.Concat(e.Seeds, known)
 	answers := e.own(e.probe(ctx))
@@ -302,9 +302,10 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	if err := e.checkName(ctx, answers); err != nil {
 		return nil, err
 	}
-	// Other nodes may have recorded a later start than the metadata, from an
-	// earlier disk of this node. So choose an incarnation above all of those.
-	// If e.runs is set, do not, because the latest start may be this one.
+	// Other nodes may have recorded a later incarnation than the metadata,
+	// from an earlier disk of this node. So choose an incarnation above all
+	// recorded ones, unless e.runs is set, because then the latest may be
+	// this process's own.
 	known, first := e.newestStart(answers), uint64(0)
 	if known > 0 && !e.runs {
 		first = known + staledisk.MaxLeap + 1
@@ -340,8 +341,9 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	return nil, last
 }
 
-// newestStart returns the newest start of this node that the cluster has seen,
-// including starts that were put down, and those of a node that was a member.
+// newestStart returns the latest incarnation of this node that the cluster
+// has seen. This includes incarnations that were put down, and those of a
+// former member with this node's name.
 func (e Entry) newestStart(answers []answer) (newest uint64) {
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
@@ -365,7 +367,8 @@ func (e Entry) newestStart(answers []answer) (newest uint64) {
 
 // runsElsewhere reports whether another process answers as this node at an
 // address that the cluster knows. If the process is a member, it runs on a copy
-// of this node's disk, and the newer start of the two is the member.
+// of this node's disk, and the process with the later incarnation is the
+// member.
 func (e Entry) runsElsewhere(ctx context.Context, answers []answer) bool {
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
@@ -385,7 +388,7 @@ func (e Entry) checkName(ctx context.Context, answers []answer) error {
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
 			if m.GetNodeId() != string(e.Self.Node) || m.GetDiskId() == e.Self.Disk || e.isOwn(peersAt(m)) {
-				continue // this process itself answers at its own address, perhaps after its start was raised
+				continue // this process itself answers at its own address, perhaps after its incarnation was raised
 			}
 			r, err := e.Peers.Probe(ctx, peersAt(m))
 			if err == nil && r.GetNodeId() == string(e.Self.Node) && r.GetIncarnation() != e.Self.Incarnation {

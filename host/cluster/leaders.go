@@ -18,7 +18,7 @@ type stopReasons interface {
 	StopReason(sharding.ShardID) sharding.StopReason
 }
 
-// liveness knows which other nodes this one hears from.
+// liveness knows which other nodes this node hears from.
 type liveness interface {
 	IsAlive(sharding.NodeID) bool
 }
@@ -206,8 +206,8 @@ func (l *Leaders) StopReason(shard sharding.ShardID) sharding.StopReason {
 // Quorum implements router.Leaders. If this node has a working replica, its
 // raft group decides. Otherwise this node must hear from the nodes of a
 // majority of the voters. If this node hears from the leader itself, that
-// suffices, because the leader answers for the quorum. A shard about which
-// nothing is known here may have a quorum.
+// suffices, because the leader answers for the quorum. For a shard about
+// which this node knows nothing, Quorum returns true.
 func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 	at, stopped := l.at(shard), l.replicas.StopReason(shard)
 	if at.here && stopped == sharding.NotStopped {
@@ -262,9 +262,9 @@ func (l *Leaders) Missing(shard sharding.ShardID) sharding.Missing {
 	return out
 }
 
-// SetStalled sets whether the groups of this node make no progress. While they
-// do, this node knows nothing about the shards with a replica here, and the
-// shards that it leads stall.
+// SetStalled sets whether the groups of this node make no progress. While
+// they make none, this node knows nothing about the shards with a replica
+// here, and the shards that it leads stall.
 func (l *Leaders) SetStalled(still bool) {
 	if l.stalled.Swap(still) != still {
 		l.announce()
@@ -278,9 +278,10 @@ func (l *Leaders) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// Start starts to forward the shard router's changes, and calls also after each
-// change. The forwarding continues until close, because requests in flight
-// follow the leaderships that a stopping node transfers.
+// Start starts to forward the shard router's changes, and to call the
+// function also after each change. The forwarding continues until close,
+// because requests in flight follow the leaderships that a stopping node
+// transfers.
 func (l *Leaders) Start(also func()) (close func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

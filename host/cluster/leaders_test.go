@@ -61,8 +61,8 @@ func newWorld(t *testing.T) *world {
 }
 
 // If the replica on this node knows the leader, only that leader's node may
-// lead. Otherwise any node with a replica may. The coordinator's report does
-// not count.
+// lead. Otherwise any node with a replica may. The coordinator's report is
+// not used.
 func TestMayLead(t *testing.T) {
 	w := newWorld(t)
 	may := func(when string, shard sharding.ShardID, nodes string) {
@@ -94,8 +94,8 @@ func TestMayLead(t *testing.T) {
 	may("while this node leads", 1, "")
 }
 
-// A node without a replica counts the nodes with a replica that it hears from.
-// Hearing from the leader alone suffices.
+// A node without a replica sees a quorum if it hears from a majority of the
+// nodes with a replica, or from the leader alone.
 func TestQuorumWithoutReplica(t *testing.T) {
 	w := newWorld(t)
 	leader := func() sharding.NodeID {

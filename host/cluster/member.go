@@ -45,7 +45,8 @@ type Peers interface {
 	Sizes(ctx context.Context, leader sharding.NodeID) ([]*peerv1.ShardSize, error)
 	// TransferLeaders asks a node to transfer leaderships.
 	TransferLeaders(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error
-	// Incarnation identifies the current start of this node.
+	// Incarnation identifies this process among all that have run as this
+	// node.
 	Incarnation() uint64
 	// IsAlive reports whether another node is not suspected.
 	IsAlive(sharding.NodeID) bool
@@ -57,9 +58,9 @@ type self interface {
 	// Rejoin asks the cluster once to admit this node again.
 	Rejoin(context.Context) (*Joined, error)
 	// HasLeft asks the other nodes whether this node was ordered to leave and
-	// is no longer a member. The node may not learn that itself, because it may
-	// have no contact with the cluster. leaving reports whether this node knows
-	// that it is leaving.
+	// is no longer a member. The node may not learn of its removal itself,
+	// because it may have no contact with the cluster. leaving reports
+	// whether this node knows that it is leaving.
 	HasLeft(ctx context.Context, leaving bool) bool
 	// Renewed makes durable that the node has a new replica of the metadata
 	// shard.
@@ -140,7 +141,7 @@ type Member struct {
 	sizes       atomic.Pointer[map[sharding.ShardID]*peerv1.ShardSize] // the last sizes received; not modified
 	outside     atomic.Bool                                            // the coordinator says that the metadata shard's group lacks this node
 	left        atomic.Bool                                            // this node was asked to leave and has left
-	down        atomic.Bool                                            // an operator put this start of the node down, and the cluster continued without it
+	down        atomic.Bool                                            // an operator put this incarnation of the node down, and the cluster continued without it
 	answered    atomic.Int64                                           // when the last answered report was sent, in Unix nanoseconds
 	seq         uint64                                                 // sequence number of the last report; owned by report
 	sent        sent
@@ -180,8 +181,8 @@ func (m *Member) Close(ctx context.Context) error {
 	}
 }
 
-// WaitFresh waits until the node has caught up with the metadata since its
-// start.
+// WaitFresh waits until the node has caught up with the metadata for the first
+// time since it started.
 func (m *Member) WaitFresh(ctx context.Context) error {
 	select {
 	case <-m.fresh:
@@ -240,8 +241,9 @@ func (m *Member) IsLeaving() bool {
 	return ok && self.Status == meta.StatusLeaving
 }
 
-// IsPutDown reports whether an operator put this start of the node down. This
-// start never takes part again; the next start joins.
+// IsPutDown reports whether an operator put this incarnation of the node
+// down. This process never takes part again; after a restart, the node joins
+// again.
 func (m *Member) IsPutDown() bool {
 	return m.down.Load() || m.opts.Metadata.View().IsDowned(m.opts.Node, m.opts.Peers.Incarnation())
 }
@@ -249,7 +251,7 @@ func (m *Member) IsPutDown() bool {
 // ClusterView returns the coordinator's last view of the cluster.
 func (m *Member) ClusterView() *ClusterView { return m.clusterView.Load() }
 
-// follow catches up with the metadata, announces this start, and then
+// follow catches up with the metadata, announces this incarnation, and then
 // reconciles the node's replicas whenever something changes.
 func (m *Member) follow(ctx context.Context) {
 	if !m.awaitAdmission(ctx) {
@@ -371,10 +373,11 @@ func (m *Member) catchUp(ctx context.Context) bool {
 }
 
 // rejoin asks the cluster to admit this node again. If the node was removed as
-// dead, nobody in the metadata shard talks to its old replica any more, and it
-// learns what happened only with a new replica. First rejoin checks whether the
-// node has left, because it may have been removed without learning that it was
-// asked to leave. It returns whether the metadata replica was replaced.
+// dead, nobody in the metadata shard talks to its old replica any more, and
+// the node learns what happened only with a new replica. First rejoin checks
+// whether the node has left, because it may have been removed without
+// learning that it was asked to leave. It returns whether the metadata
+// replica was replaced.
 func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 	leaving := m.IsLeaving()
 	if m.opts.Self.HasLeft(ctx, leaving) {
@@ -421,7 +424,8 @@ func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
 	if err := m.opts.Raft.RemoveGroups(old); err != nil {
 		return err
 	}
-	// The old replica's applied index must not be taken for the new one's.
+	// The applied index of the old replica must not be taken for the applied
+	// index of the new replica.
 	wait, cancel := context.WithTimeout(m.stopped, removeTimeout)
 	defer cancel()
 	gone := time.NewTicker(time.Millisecond)
@@ -446,8 +450,8 @@ func (m *Member) isAnnounced() bool {
 	return !ok || known.PeerAddress == self.PeerAddress || view.ClusterVersion() < sharding.VersionPeerAddress
 }
 
-// announce makes this start known, with its incarnation and addresses. A node
-// that was down is up again afterwards.
+// announce makes this node's incarnation and addresses known to the cluster.
+// A node that was down is up again afterwards.
 func (m *Member) announce(ctx context.Context) bool {
 	self := m.opts.Self.Describe()
 	if known, ok := m.opts.Metadata.View().Member(self.Node); ok && m.isAnnounced() && known.Incarnation == self.Incarnation && known.Address == self.Address && known.Disk == self.Disk {
@@ -468,7 +472,7 @@ func (m *Member) applied(shard sharding.ShardID) uint64 {
 	return index
 }
 
-// isAlive reports whether a node is this one or is not suspected.
+// isAlive reports whether a node is this node, or is not suspected.
 func (m *Member) isAlive(node sharding.NodeID) bool {
 	return node == m.opts.Node || m.opts.Peers.IsAlive(node)
 }

@@ -22,7 +22,8 @@ type Log interface {
 	ReadIndex(shard sharding.ShardID, token uint64) error
 }
 
-// Remote calls the node that leads the metadata shard if it is not this one.
+// Remote calls the node that leads the metadata shard if that is a different
+// node.
 type Remote interface {
 	// Propose has node run a command and returns the state machine's result. An
 	// error that wraps a *sharding.NotLeaderError or peer.ErrUnavailable means
@@ -32,8 +33,9 @@ type Remote interface {
 	// ReadMeta returns an index of the metadata shard that is not below any
 	// index committed before the call.
 	ReadMeta(ctx context.Context, node sharding.NodeID) (index uint64, err error)
-	// IsAlive reports whether this node hears from another one. If it does not, a
-	// leader on that node does not count as the metadata shard's leader here.
+	// IsAlive reports whether this node hears from another node. If not, a
+	// leader on that node does not count as the metadata shard's leader
+	// here.
 	IsAlive(node sharding.NodeID) bool
 }
 
@@ -93,8 +95,8 @@ func NewMetadata(state *meta.State, applied uint64) *Metadata {
 	return m
 }
 
-// Start sets the log and the connection to other nodes. Nothing can be proposed
-// before. nodes knows the nodes of the metadata replicas.
+// Start sets the log and the connection to other nodes. Nothing can be
+// proposed before Start. nodes knows the nodes of the metadata replicas.
 func (m *Metadata) Start(log Log, remote Remote, nodes locator) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,8 +174,8 @@ func (m *Metadata) Leader() (sharding.NodeID, bool) {
 // Do runs a command, on this node or on the leader of the metadata shard, and
 // returns the state machine's result. It waits for a leader until ctx ends, and
 // for at most request.LeaderPatience if a caller waits. If the error wraps
-// ErrUnknownOutcome, the command may have taken effect; any other error means
-// that it had none.
+// ErrUnknownOutcome, the command may have taken effect; any other error
+// means that it had no effect.
 func (m *Metadata) Do(ctx context.Context, command []byte) (meta.Result, error) {
 	began := time.Now()
 	for {
@@ -238,8 +240,8 @@ func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) 
 }
 
 // whileAlive returns a context that ends when this node no longer hears from
-// node. Otherwise a call to it would wait until its deadline. done stops the
-// goroutine that watches the node and must be called.
+// node. Otherwise a call to node would wait until its deadline. done stops
+// the goroutine that watches the node and must be called.
 func (m *Metadata) whileAlive(ctx context.Context, remote Remote, node sharding.NodeID) (heard context.Context, done func()) {
 	heard, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -453,7 +455,7 @@ func (m *Metadata) OnApplied(v eventlog.ApplyResult) {
 }
 
 // Reset resets the applied index and leadership because this node's metadata
-// replica was removed and a new one starts.
+// replica was removed and a new replica starts.
 func (m *Metadata) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

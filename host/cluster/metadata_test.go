@@ -213,9 +213,9 @@ func (s unansweringNode) ReadMeta(ctx context.Context, _ sharding.NodeID) (uint6
 
 func (s unansweringNode) IsAlive(sharding.NodeID) bool { return false }
 
-// The node's own work waits for a metadata leader until its context ends, a
-// caller only for request.LeaderPatience. A command that was sent to a node
-// which then became suspected has an unknown outcome.
+// The node's own work waits for a metadata leader until its context ends. A
+// caller waits only for request.LeaderPatience. A command that was sent to a
+// node which then became suspected has an unknown outcome.
 func TestCallersFailSoonWithoutMetadataLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMetadata(meta.New(), 0)

@@ -9,7 +9,8 @@ import (
 )
 
 // The interfaces below are what several types of this package need from the
-// node they run in. Interfaces with one user stand beside it.
+// node they run in. An interface with a single user is declared next to this
+// user.
 
 // lifecycle is the life of the node's process.
 type lifecycle interface {
@@ -28,7 +29,8 @@ type entrance interface {
 
 // describer knows this node as a member.
 type describer interface {
-	// Describe returns this node with its start, its addresses and its roles.
+	// Describe returns this node with its incarnation, its addresses and its
+	// roles.
 	Describe() meta.Member
 }
 

@@ -19,7 +19,7 @@ type noneAlive struct{ Peers }
 func (noneAlive) IsAlive(sharding.NodeID) bool { return false }
 
 // coordinating returns the coordinator of a cluster with n1, on which it runs,
-// and n2, which is failed. log receives its log.
+// and n2, which has failed. log receives the coordinator's log.
 func coordinating(t *testing.T) (l *leading, metadata *Metadata, log *bytes.Buffer) {
 	t.Helper()
 	metadata, _ = newMetadata(t)
@@ -56,8 +56,8 @@ func (l *leading) order(t *testing.T, o coordinator.Operation) {
 	}
 }
 
-// If an order that was accepted, and whose caller was answered, is not carried
-// out, that is logged.
+// An accepted order that is not carried out is logged if its caller was
+// already answered.
 func TestAcceptedOrdersThatEndAreLogged(t *testing.T) {
 	move := coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: "n2"}
 	l, metadata, log := coordinating(t)
@@ -84,8 +84,8 @@ func TestAcceptedOrdersThatEndAreLogged(t *testing.T) {
 	}
 }
 
-// The number of pending orders is bounded, and a further one is rejected with a
-// reason. An order that ends makes room.
+// The number of pending orders is bounded, and a further order is rejected
+// with a reason. An order that ends makes room.
 func TestOrdersAreBounded(t *testing.T) {
 	l, metadata, _ := coordinating(t)
 	move := coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: "n2"}
@@ -108,8 +108,8 @@ func TestOrdersAreBounded(t *testing.T) {
 	l.order(t, coordinator.Operation{Kind: coordinator.OperationResume, Node: "n2"})
 }
 
-// If the metadata rejects a command in many consecutive steps, that is logged
-// and steps become rarer.
+// If the metadata rejects a command in many consecutive steps, the rejection
+// is logged and steps become rarer.
 func TestRepeatedRejectionsAreLogged(t *testing.T) {
 	l, _, log := coordinating(t)
 	for range refusedSteps - 1 {

@@ -60,8 +60,8 @@ func (c *Control) Reach(ctx context.Context, nodes []*peerv1.StartAddress) ([]*p
 	return out, nil
 }
 
-// reach returns why the given start of a node does not answer at an address
-// that serves only nodes, or nil.
+// reach returns why the given incarnation of a node does not answer at an
+// address that serves only nodes, or nil.
 func (o *ControlOptions) reach(ctx context.Context, view *meta.View, n *peerv1.StartAddress) error {
 	if _, member := view.Member(sharding.NodeID(n.GetNodeId())); !member {
 		return fmt.Errorf("%w: node %s does not know the member", peer.ErrUnavailable, o.Self)

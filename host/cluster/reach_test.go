@@ -8,8 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// A member is reached if the right start answers as a node of the cluster on a
-// listener that serves only nodes. A node that is not a member is not called.
+// A member is reached if the right incarnation answers, as a node of the
+// cluster, on a listener that serves only nodes. A node that is not a member
+// is not called.
 func TestReach(t *testing.T) {
 	m, _ := newMetadata(t)
 	n2 := meta.Member{Node: "n2", Address: "b:1", Status: meta.StatusUp, Disk: "e", Incarnation: 7}

@@ -30,16 +30,17 @@ const (
 )
 
 // reconcile brings this node's replicas to the state that the metadata
-// describes, and the membership of the groups that it leads to their
+// describes, and the membership of the groups that this node leads to their
 // placements. statuses are this node's groups by shard. It returns whether
 // nothing had to be changed.
 //
-// The view must be at least as new as any that this node has ever acted on. An
-// older view may contain a replica here that was removed since. If that replica
-// were created again, it would have forgotten its votes and the entries it
-// acknowledged. Therefore the node catches up with the metadata once after its
-// start, and a view never goes back afterwards. A view from a time when the
-// node had a different disk is ignored.
+// The view must be at least as new as any that this node has ever acted on.
+// An older view may contain a replica of this node that has been removed
+// since then. If that replica were created again, it would have forgotten
+// its votes and the entries it acknowledged. Therefore the node catches up
+// with the metadata once after it has started, and a view never goes back
+// afterwards. A view from a time when the node had a different disk is
+// ignored.
 func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) (settled bool) {
 	self, admitted := view.Member(m.opts.Node)
 	if !admitted || self.Disk != m.opts.Disk {

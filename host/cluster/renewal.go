@@ -28,7 +28,8 @@ const (
 	// renewRest is the minimum time between two renewals. If a disk causes
 	// damage more often, an operator should replace it.
 	renewRest = time.Hour
-	// renewPatience is how long a start with damaged data asks before it fails.
+	// renewPatience is how long a starting node with damaged data asks
+	// before it fails.
 	renewPatience = time.Minute
 )
 
@@ -70,8 +71,8 @@ func (r *Renewal) Run(ctx context.Context, machine *eventlog.Machine) {
 }
 
 // damageOf returns the damage in the node's store that stopped replicas, or
-// nil. A replica that stopped because its state differs from the others' is
-// replaced by the coordinator and is not counted.
+// nil. A replica that stopped because its state differs from that of other
+// replicas is ignored, because the coordinator replaces it.
 func damageOf(shards map[sharding.ShardID]*eventlog.StoppedError) error {
 	for _, stopped := range shards {
 		var damage *store.DamageError
@@ -100,8 +101,8 @@ func (r *Renewal) renew(ctx context.Context, damage error) error {
 }
 
 // saveOthers saves the addresses of the other nodes in the identity file, so
-// that a start that cannot read its own data finds them. A node that
-// bootstrapped its cluster has no seeds.
+// that the node finds them if it cannot read its own data when it starts. A
+// node that bootstrapped its cluster has no seeds to ask.
 func (r *Renewal) saveOthers() {
 	known := r.AddressBook.Addresses()
 	err := r.Identity.Save(func(id *datadir.Identity) bool {
@@ -116,9 +117,9 @@ func (r *Renewal) saveOthers() {
 	}
 }
 
-// AtStart handles the error of a failed start. If it is damage and the other
-// nodes permit this node to discard its data, it returns ErrDamagedData;
-// otherwise it returns the error.
+// AtStart handles the error of a node that failed to start. If the error is
+// damage and the other nodes permit this node to discard its data, AtStart
+// returns ErrDamagedData; otherwise it returns failed.
 func (r *Renewal) AtStart(ctx context.Context, failed error) error {
 	var log *wal.DamageError
 	if !errors.Is(failed, journal.ErrDamaged) && !errors.As(failed, &log) {

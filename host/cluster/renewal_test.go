@@ -35,9 +35,9 @@ func (a *allowing) Renew(context.Context, sharding.NodeID) error {
 }
 
 // TestInterruptedRenewalIsRepeated checks a node that is permitted to set its
-// data aside and ends before it has done so: its next start asks again and is
-// permitted. A node that has set its data aside must wait before it may do so
-// again.
+// data aside and ends before it has done so: after a restart it asks again
+// and is permitted. A node that has set its data aside must wait before it
+// may do so again.
 func TestInterruptedRenewalIsRepeated(t *testing.T) {
 	n1 := new(allowing)
 	_, at := answering(t, "n1", n1)

@@ -8,11 +8,12 @@ import (
 )
 
 // ErrReplaced means that another process runs under this node's name and the
-// cluster accepted its start, which is later. Stop the node.
+// cluster accepted it, because its incarnation is later. Stop the node.
 var ErrReplaced = errors.New("the node was replaced")
 
-// askReplaced is how often a node that was rejected as an older start looks for
-// the later one. replacedForGood is how often in a row it must find it.
+// askReplaced is the interval at which a node that was rejected as an older
+// incarnation looks for the later one. replacedForGood is how often in a row
+// it must find the later incarnation.
 const (
 	askReplaced     = 2 * time.Second
 	replacedForGood = 3
@@ -46,10 +47,10 @@ func AwaitReplaced(ctx context.Context, in entrance, known *AddressBook) error {
 }
 
 // ReplacedAt returns the address at which another process runs as this node
-// with a later start. The leader of the metadata shard must say so, and that
-// process must answer for itself; if the two do not agree, the result is empty.
-// Only known addresses are asked and not the seeds, because nothing proves that
-// a seed is in this cluster.
+// with a later incarnation. The leader of the metadata shard must report
+// that incarnation, and the process must answer with it; otherwise the
+// result is empty. Only known addresses are asked and not the seeds, because
+// nothing proves that a seed is in this cluster.
 func (e Entry) ReplacedAt(ctx context.Context, known []string) string {
 	e.Seeds = known
 	for _, a := range e.probe(ctx) {

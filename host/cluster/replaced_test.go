@@ -61,7 +61,7 @@ func answering(t *testing.T, id sharding.NodeID, control peer.Control) (*peer.Pe
 }
 
 // A node regards itself as replaced only if both the leader of the metadata
-// shard and the process with the later start say so.
+// shard and the process with the later incarnation confirm this.
 func TestReplacementNeedsTwoConfirmations(t *testing.T) {
 	teller, other := &says{}, &says{}
 	self, here := answering(t, "n4", &says{})

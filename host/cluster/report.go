@@ -38,7 +38,7 @@ func coarse(d time.Duration) time.Duration {
 	return ms * time.Millisecond
 }
 
-// size is the size of a shard on this node, and the applied index it is from.
+// size is the size of a shard on this node at an applied index.
 type size struct{ entities, bytes, applied uint64 }
 
 // observe creates the report about the replicas of this node.
@@ -151,7 +151,8 @@ func (m *Member) reportOnce(ctx context.Context) {
 	m.answered.Store(asked)
 }
 
-// equals reports whether two reports of a start are equal except for Seq.
+// equals reports whether two reports of one incarnation are equal except for
+// Seq.
 func (o *observed) equals(b observed) bool {
 	return o.View == b.View && o.Replicas == b.Replicas && o.Draining == b.Draining && o.Full == b.Full && o.Pace == b.Pace && o.skew == b.skew && slices.Equal(o.Reachable, b.Reachable) && maps.Equal(o.sizes, b.sizes) &&
 		slices.EqualFunc(o.Shards, b.Shards, func(a, b coordinator.ShardReport) bool {
@@ -202,8 +203,8 @@ func (m *Member) transferLeaders(transfers []*peerv1.Transfer) {
 	}
 }
 
-// reportToWire encodes a report. If it equals the last one, it omits what the
-// receiver has.
+// reportToWire encodes a report. If same is set, the report equals the last
+// one, and reportToWire omits what the receiver has.
 func reportToWire(o observed, same bool, clusterView uint64) *peerv1.ReportRequest {
 	if same {
 		return &peerv1.ReportRequest{

@@ -15,9 +15,9 @@ const (
 	// rowCheckRest is the pause after each thousand rows, which need one or two
 	// milliseconds. That limits the check to about a hundredth of a processor.
 	rowCheckRest = 200 * time.Millisecond
-	// rowCheckBurst is how long a shard is checked at that rate. While a check
-	// runs, the store cannot drop old versions of rows, so after that time the
-	// pauses become shorter.
+	// rowCheckBurst is how long a shard is checked with pauses of
+	// rowCheckRest. While a check runs, the store cannot drop old versions
+	// of rows, so after rowCheckBurst the pauses become shorter.
 	rowCheckBurst = 30 * time.Second
 	// rowCheckInterval is the time between the end of one round and the next.
 	rowCheckInterval = 10 * time.Minute

@@ -21,8 +21,8 @@ type SeedWatch struct {
 }
 
 // Run compares this node's cluster with its seeds' clusters until ctx ends.
-// Nodes that name each other but belong to different clusters were either told
-// to bootstrap one each or were combined by mistake.
+// If nodes name each other but belong to different clusters, either each of them
+// has bootstrapped its own cluster, or they were combined by mistake.
 func (w *SeedWatch) Run(ctx context.Context) {
 	every := time.NewTicker(askSeeds)
 	defer every.Stop()

@@ -21,8 +21,8 @@ type shardReleaser interface {
 }
 
 // SoleShards handles the shards whose replica on this node was made the only
-// one by an operator (recovery after a lost majority). The metadata must accept
-// that before the shards serve.
+// replica by an operator (recovery after a lost majority). The metadata must
+// accept these replicas before the shards serve.
 type SoleShards struct {
 	Identity  *datadir.Record
 	Metadata  *Metadata

@@ -48,37 +48,38 @@ type StaleDiskCheckOptions struct {
 	Logger      *slog.Logger
 }
 
-// StaleDiskCheck is the stale-disk check of a start. If a data directory was
-// restored from an older copy, its replicas have forgotten votes and
-// acknowledged entries, and voting could lose committed data. So a node votes
-// only after a majority of the metadata voters attested that they know of no
-// later start of it. If they know of a later one, its replicas are lost. When
-// the others have a leader without it, the node ends with ErrOlderCopy.
+// StaleDiskCheck is the stale-disk check of a node that starts. If a data
+// directory was restored from an older copy, its replicas have forgotten
+// votes and acknowledged entries, and voting could lose committed data. So a
+// node votes only after a majority of the metadata voters attested that they
+// know of no later incarnation of the node. If they know of a later
+// incarnation, the node's replicas are lost. When the other nodes have a
+// leader without it, the node ends with ErrOlderCopy.
 //
 // It owns one goroutine, which Close joins. It is safe for concurrent use.
 type StaleDiskCheck struct {
 	opts             StaleDiskCheckOptions
-	needsAttestation bool                  // this start needs attestations
+	needsAttestation bool                  // this incarnation needs attestations
 	admitted         chan struct{}         // closed when the node may vote
-	recovered        chan struct{}         // closed when the metadata has everything known to be committed at the start
+	recovered        chan struct{}         // closed when the metadata has everything that was known to be committed when the node started
 	older            atomic.Bool           // the data directory is an older copy of itself
-	left             atomic.Bool           // the directory is also that of a node that was asked to leave and has left
-	refused          atomic.Pointer[error] // why other nodes reject this start regardless of what they know of it
+	left             atomic.Bool           // the directory also belongs to a node that was asked to leave and has left
+	refused          atomic.Pointer[error] // why other nodes reject this incarnation, whatever incarnations they have recorded
 	unanswered       atomic.Pointer[error] // why an older copy does not know yet whether it may join again
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// NewStaleDiskCheck returns the check of a start. If there are no other nodes to
-// ask, the node may vote from Start on.
+// NewStaleDiskCheck returns the check of a node that starts. If there are no
+// other nodes to ask, the node may vote as soon as Start was called.
 func NewStaleDiskCheck(opts StaleDiskCheckOptions) *StaleDiskCheck {
 	return &StaleDiskCheck{
 		opts: opts, needsAttestation: opts.Identity.Now().Several, admitted: make(chan struct{}), recovered: make(chan struct{}), cancel: func() {},
 	}
 }
 
-// NeedsAttestation reports whether this start needs attestations.
+// NeedsAttestation reports whether this incarnation needs attestations.
 func (p *StaleDiskCheck) NeedsAttestation() bool { return p.needsAttestation }
 
 // Admission returns a channel that is closed when the node may vote.
@@ -114,8 +115,8 @@ func (p *StaleDiskCheck) Close(context.Context) error {
 	return nil
 }
 
-// requestAttestations asks the other nodes to attest this start. It must be called after the
-// metadata has recovered.
+// requestAttestations asks the other nodes to attest this incarnation. It
+// must be called after the metadata has recovered.
 func (p *StaleDiskCheck) requestAttestations(ctx context.Context) {
 	id := p.opts.Identity.Now()
 	start := staledisk.Start{Node: id.Node, Attested: id.Attested, Requested: id.Requested}
@@ -134,7 +135,8 @@ func (p *StaleDiskCheck) requestAttestations(ctx context.Context) {
 	}
 }
 
-// noteRefusal stores why other nodes reject this start, and logs it once.
+// noteRefusal stores why other nodes reject this incarnation, and logs it
+// once.
 func (p *StaleDiskCheck) noteRefusal(err error) {
 	if err == nil {
 		p.refused.Store(nil)
@@ -145,8 +147,8 @@ func (p *StaleDiskCheck) noteRefusal(err error) {
 	}
 }
 
-// release durably records that this start was attested, and lets the raft
-// groups vote.
+// release durably records that this incarnation was attested, and lets the
+// raft groups vote.
 func (p *StaleDiskCheck) release() {
 	err := p.opts.Identity.Save(func(id *datadir.Identity) bool {
 		id.Attest()

@@ -44,7 +44,8 @@ func NewLeavers(sever func(sharding.NodeID)) *Leavers {
 }
 
 // Learn compares a view with the previous one. A node has left if it was a
-// member and was removed or put down by an operator since.
+// member in the previous view and was removed or put down by an operator
+// since then.
 func (l *Leavers) Learn(view *meta.View) {
 	now := make(map[sharding.NodeID]bool, len(l.members))
 	for _, m := range view.Members() {

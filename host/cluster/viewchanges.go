@@ -22,9 +22,9 @@ const (
 
 // viewChanges is the cluster view that the coordinator sends to nodes. It
 // records for every shard the number of its last change, so that a node that
-// has the view of some change receives only newer changes. Sizes are not part
-// of the view, because under load they change all the time and are rarely asked
-// for.
+// has the view as of some change receives only later changes. Sizes are not
+// part of the view, because under load they change all the time and are
+// rarely asked for.
 type viewChanges struct {
 	shards  map[sharding.ShardID]shardView
 	nodes   []*peerv1.NodeState // ordered by id
@@ -36,7 +36,7 @@ type viewChanges struct {
 }
 
 // shardView is a shard in the view. A shard that lost its leader stays with an
-// empty leader, so that nodes that know the old one learn of it.
+// empty leader, so that nodes that know the old leader learn of the loss.
 type shardView struct {
 	state  *peerv1.ShardState // not modified
 	change uint32
@@ -88,7 +88,8 @@ func (p *viewChanges) clear(id sharding.ShardID, node sharding.NodeID) bool {
 	return true
 }
 
-// leave clears the shards led by a node that has not reported for long.
+// leave clears the shards led by a node that has not reported for a long
+// time.
 func (p *viewChanges) leave(o observed) {
 	p.take(o, observed{Report: coordinator.Report{Node: o.Node}})
 }

@@ -18,8 +18,8 @@ type allAlive struct{ Peers }
 
 func (allAlive) IsAlive(sharding.NodeID) bool { return true }
 
-// Nodes report at random, and others receive the changes now and then. Each of
-// them must have the same view as one that receives it whole.
+// Nodes report at random, and others receive the changes now and then. Each
+// of these must have the same view as a node that receives the whole view.
 func TestViewChangesConverge(t *testing.T) {
 	const nodes, shards, seeds = 4, 12, 50
 	moved := 0

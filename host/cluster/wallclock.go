@@ -17,7 +17,8 @@ const (
 	// others.
 	maxSkew = 500 * time.Millisecond
 	// clockPeriod is how often clocks are compared. clockLooks is how often in
-	// a row a clock must be off, or right again, before that counts.
+	// a row a clock must be off, or right again, before the result of the
+	// comparison changes.
 	clockPeriod = time.Second
 	clockLooks  = 3
 	// tripLooks is the number of comparisons between two checks of round-trip
@@ -49,7 +50,7 @@ type ClockWatchOptions struct {
 type ClockWatch struct {
 	opts ClockWatchOptions
 	skew atomic.Int64 // offset of this clock from the median of the others', in nanoseconds
-	most atomic.Bool  // skew is against enough nodes that a single wrong one cannot decide it
+	most atomic.Bool  // skew compares so many clocks that a single wrong clock cannot decide the result
 	off  atomic.Bool  // this clock is wrong, so the node leads nothing
 	away atomic.Int64 // skew of the last comparison that found the clock wrong
 	trip atomic.Int64 // 99th percentile of the round trips to the slowest node, in nanoseconds
@@ -60,21 +61,22 @@ type ClockWatch struct {
 // NewClockWatch returns a watch that knows nothing before Run.
 func NewClockWatch(opts ClockWatchOptions) *ClockWatch { return &ClockWatch{opts: opts} }
 
-// Median returns how far most nodes' clocks are ahead of this one. known is
-// false if too few clocks are known: if there are only two nodes, either clock
-// may be wrong.
+// Median returns how far most nodes' clocks are ahead of this node's clock.
+// known is false if too few clocks are known: if there are only two nodes,
+// either clock may be wrong.
 func (c *ClockWatch) Median() (ahead time.Duration, known bool) {
 	return -time.Duration(c.skew.Load()), c.most.Load()
 }
 
-// Skew returns how far this clock is ahead of the median of the others'.
+// Skew returns how far this clock is ahead of the median of the other nodes'
+// clocks.
 func (c *ClockWatch) Skew() time.Duration { return time.Duration(c.skew.Load()) }
 
 // IsOff reports whether this clock is wrong.
 func (c *ClockWatch) IsOff() bool { return c.off.Load() }
 
-// Trip returns the 99th percentile of round trips to the node with the longest
-// ones.
+// Trip returns the 99th percentile of round trips to the node with the
+// longest round trips.
 func (c *ClockWatch) Trip() time.Duration { return time.Duration(c.trip.Load()) }
 
 // Unready returns why a node with a wrong clock is not ready. After a clock was
@@ -95,8 +97,9 @@ func (c *ClockWatch) Unready() error {
 // skewOf returns how far this clock is ahead of the median of the measured
 // clocks. With more than one other clock, this one is included in the median
 // and most is true. off means that this clock differs by more than maxSkew from
-// the median and from a majority of all clocks including itself. If all clocks
-// disagree, the one in the middle is not off. With two nodes, neither is.
+// the median and from a majority of all clocks including itself. If all
+// clocks disagree, the clock in the middle is not off. With two nodes,
+// neither clock is off.
 func skewOf(timings []peer.Timing) (skew time.Duration, most, off bool) {
 	var all []time.Duration
 	away := 0
@@ -121,8 +124,8 @@ func skewOf(timings []peer.Timing) (skew time.Duration, most, off bool) {
 	return skew, most, away > 1 && 2*away > len(all) && skew.Abs() > maxSkew
 }
 
-// Run compares this node's clock with the others' until ctx ends. It also
-// compares the timeouts with the round-trip times.
+// Run compares this node's clock with the other nodes' clocks until ctx
+// ends. It also compares the timeouts with the round-trip times.
 func (c *ClockWatch) Run(ctx context.Context) {
 	every := time.NewTicker(clockPeriod)
 	defer every.Stop()

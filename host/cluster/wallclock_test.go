@@ -10,7 +10,7 @@ import (
 )
 
 // A clock is off if most of the measured clocks, including this one, say so.
-// Imprecise measurements do not count.
+// Imprecise measurements are ignored.
 func TestSkewNeedsMajorityOfClocks(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
@@ -50,7 +50,7 @@ func TestSkewNeedsMajorityOfClocks(t *testing.T) {
 }
 
 // A corrected clock is compared several times before it counts as right.
-// Meanwhile the reason must not say that it is off by 0s.
+// Meanwhile the reason must not say that the clock is off by 0s.
 func TestUnreadyReportsDecisiveSkew(t *testing.T) {
 	c := NewClockWatch(ClockWatchOptions{Changed: func() {}, Logger: slog.New(slog.DiscardHandler)})
 	others := func(ahead time.Duration) []peer.Timing {

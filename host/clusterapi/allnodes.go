@@ -17,8 +17,8 @@ import (
 
 const (
 	// memberPause is how often a call that continues looks for new nodes.
-	// nodePause is how long it waits before it asks a node again that did not
-	// answer.
+	// nodePause is how long it waits before it repeats the question to a
+	// node that did not answer.
 	memberPause = 2 * time.Second
 	nodePause   = time.Second
 )
@@ -152,8 +152,8 @@ func (r *running[M]) ask(ctx context.Context, node sharding.NodeID) askedNode {
 	return a
 }
 
-// leave stops asking nodes that are no longer members, and reports each after
-// its last message was passed on. It returns false if ctx ends.
+// leave stops asking nodes that are no longer members, and reports each such
+// node after its last message was passed on. It returns false if ctx ends.
 func (r *running[M]) leave(ctx context.Context, known map[sharding.NodeID]askedNode, members []sharding.NodeID) bool {
 	for node, a := range known {
 		if slices.Contains(members, node) {

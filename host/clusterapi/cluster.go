@@ -82,8 +82,8 @@ type StoppedReplica struct {
 }
 
 // Admin changes the cluster; every node accepts its calls. A call returns when
-// the operation is accepted and does not wait for its effect: the server does
-// that, by polling View.
+// the operation is accepted and does not wait for its effect: the server
+// waits, by polling View.
 //
 // The calls fail with ErrUnknownNode, ErrUnknownShard, a *status.RefusedError
 // if the current state does not allow the operation, and a
@@ -123,7 +123,7 @@ type Settings interface {
 	// revision of the change when it is durable.
 	Put(ctx context.Context, key, value string) (revision uint64, err error)
 	// Changed returns a channel that is closed at the next change of a setting.
-	// It may be closed without one.
+	// It may be closed without a change.
 	Changed() <-chan struct{}
 }
 

@@ -16,8 +16,9 @@ type UpgradeFinalizer interface {
 	// FinalizeUpgrade raises the cluster version to version, or to the highest
 	// that this node supports if version is 0. A dry run changes nothing. It
 	// fails with a *status.RefusedError and raises nothing if a member does not
-	// support the version, does not answer, or cannot be reached at an address
-	// that the version requires; the report is returned with the error.
+	// support the version, does not answer, or cannot be reached at an
+	// address that the version requires. It then returns the report with the
+	// error.
 	FinalizeUpgrade(ctx context.Context, version sharding.ClusterVersion, dryRun bool) (UpgradeReport, error)
 }
 
@@ -34,8 +35,8 @@ type NodeVersions struct {
 	Node      sharding.NodeID
 	Release   string // release of the node; empty if not known
 	Supported sharding.VersionRange
-	// Obstacle says why the node prevents the upgrade; it is empty if the node
-	// does not.
+	// Obstacle says why the node prevents the upgrade; it is empty if the
+	// node does not prevent the upgrade.
 	Obstacle string
 }
 

@@ -207,8 +207,9 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clus
 	}), nil
 }
 
-// shardKeys returns the shard keys of the types that the caller can reach. The
-// caller does not need the others, and must not learn that they exist.
+// shardKeys returns the shard keys of the types that the caller can reach.
+// The caller does not need the keys of other types, and must not learn that
+// these types exist.
 func (s *clusterService) shardKeys(ctx context.Context, o Overview) []*clusterv1.ShardKey {
 	out := make([]*clusterv1.ShardKey, 0, len(o.ShardKeys))
 	for _, k := range o.ShardKeys {

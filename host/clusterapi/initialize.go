@@ -28,7 +28,7 @@ type BootstrapProgress struct {
 	Waits        string   // describes what the node waits for
 }
 
-// initService implements Initialize.
+// initService implements InitializeCluster.
 type initService struct {
 	bootstrapper Initializer
 	log          *slog.Logger

@@ -107,9 +107,9 @@ func (s localAdmin) checkMember(ctx context.Context, node sharding.NodeID) error
 	return nil
 }
 
-// hasLeft reports whether the node was a member and is none any more. If this
-// node itself has left, its own metadata does not say so, because the cluster
-// no longer replicates it to this node.
+// hasLeft reports whether the node was a member and is no longer a member.
+// If this node itself has left, its own metadata does not say so, because
+// the cluster no longer replicates it to this node.
 func (s localAdmin) hasLeft(ctx context.Context, node sharding.NodeID) bool {
 	if node == s.Self && s.Member.HasLeft() {
 		return true
@@ -132,7 +132,8 @@ func (s localAdmin) submit(ctx context.Context, o coordinator.Operation, elsewhe
 	if err != nil {
 		return 0, away
 	}
-	// If that node no longer accepts this one as a member, CallerError makes
-	// the caller try again. Meanwhile this node finds out that it has left.
+	// If that node no longer accepts this node as a member, CallerError
+	// makes the caller try again. Meanwhile this node finds out that it has
+	// left.
 	return 0, leaderproxy.CallerError(elsewhere(ctx, clusterv1connect.NewClusterServiceClient(leaderproxy.Telling(client), base+strings.TrimSuffix(leaderproxy.Path, "/"))))
 }

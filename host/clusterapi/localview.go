@@ -193,9 +193,9 @@ func votersOf(view *meta.View, shard sharding.ShardID) (ids []sharding.ReplicaID
 	return ids
 }
 
-// nodesOf returns the nodes of a shard's replicas: those whose disk is lost, or
-// the others. Raft counts lost replicas until they are replaced, although no
-// node has them.
+// nodesOf returns the nodes of a shard's replicas whose disk is lost if lost
+// is set, and the nodes of the other replicas otherwise. Raft counts lost
+// replicas until they are replaced, although no node has them.
 func nodesOf(view *meta.View, shard sharding.ShardID, ids []sharding.ReplicaID, lost bool) []sharding.NodeID {
 	placement, _ := view.Placement(shard)
 	var out []sharding.NodeID
@@ -208,8 +208,8 @@ func nodesOf(view *meta.View, shard sharding.ShardID, ids []sharding.ReplicaID, 
 }
 
 // stoppedReplicas returns the replicas of the cluster that have stopped or are
-// disputed. Those of this node come from their statuses, others from the
-// coordinator's last report.
+// disputed. This node's replicas come from statuses, the replicas of other
+// nodes from the coordinator's last report.
 func (s localView) stoppedReplicas(statuses []raftgroup.Status) map[sharding.ShardID][]StoppedReplica {
 	out := map[sharding.ShardID][]StoppedReplica{}
 	add := func(shard sharding.ShardID, node sharding.NodeID, why sharding.StopReason) {

@@ -29,7 +29,7 @@ type Parts struct {
 	Node       member
 	Identity   *datadir.Record
 	Now        func() time.Time // the wall clock; nil is time.Now
-	CaughtUp   *atomic.Bool     // the metadata has caught up with the cluster's state at the start of this node
+	CaughtUp   *atomic.Bool     // the metadata has caught up with the cluster's state at the time when this node started
 	Counters   Counters         // counters of the node
 
 	Metadata    *cluster.Metadata
@@ -51,8 +51,8 @@ func (p *Parts) Open(from Parts) {
 	}
 }
 
-// Options returns the options that the parts implement, with f for Initialize.
-// The parts may be opened later, before the first call that needs them.
+// Options returns the options that the parts implement, with f for
+// InitializeCluster. The parts may be opened later, before the first call that needs them.
 func (p *Parts) Options(f Initializer) Options {
 	return Options{
 		View: localView{p}, Admin: localAdmin{p}, Upgrades: versions{p}, Bootstrapper: f, Policies: policyStore{p}, Settings: settingStore{p}, Roles: roleStore{p}, Counters: counters{p},

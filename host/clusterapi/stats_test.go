@@ -81,8 +81,8 @@ func TestRatesCoverOnlyThePeriod(t *testing.T) {
 	}
 }
 
-// TestReportedTypesAreBounded checks that if there are too many types, those
-// with the most commands are reported.
+// TestReportedTypesAreBounded checks that if there are too many types, only
+// the types with the most commands are reported.
 func TestReportedTypesAreBounded(t *testing.T) {
 	from, to := &Sample{At: time.Unix(1, 0)}, &Sample{At: time.Unix(2, 0), Types: map[string]TypeCounts{}}
 	for i := range 250 {

@@ -29,8 +29,9 @@ type logTail struct {
 
 // TailLogs sends the log lines of a type that nodes have stored and, on
 // request, new lines as they come. It fetches the next message only after it
-// has sent the previous one. If the reader is slow, nodes overwrite lines that
-// were not sent yet, and the reader gets the number of lost lines.
+// has sent the previous message. If the reader is slow, nodes overwrite
+// lines that were not sent yet, and the reader gets the number of lost
+// lines.
 func (s *logTail) TailLogs(ctx context.Context, r *connect.Request[clusterv1.TailLogsRequest], out *connect.ServerStream[clusterv1.TailLogsResponse]) error {
 	if err := s.tail(ctx, r.Msg, out); err != nil {
 		return status.Public(s.Log, err)

@@ -105,8 +105,8 @@ func nodeVersions(members []memberAnswer) []NodeVersions {
 }
 
 // changedSince records an obstacle for each member that was started or moved
-// since the members were asked before, because it was not checked which nodes
-// reach it.
+// after the members were asked for the first time, because it was not
+// checked which nodes reach this member.
 func changedSince(before, now []memberAnswer) {
 	for i, a := range now {
 		if a.Obstacle == "" && !slices.ContainsFunc(before, func(b memberAnswer) bool {
@@ -165,8 +165,8 @@ func (s versions) askOne(ctx context.Context, m meta.Member, wanted, prepare sha
 const maxNamed = 8
 
 // findUnreached makes each member that supports the version check whether it
-// reaches the peer listeners of the others. For each member that some nodes do
-// not reach, it records these nodes and the reasons.
+// reaches the peer listeners of the other members. For each member that some
+// nodes do not reach, it records these nodes and the reasons.
 func (s versions) findUnreached(ctx context.Context, members []memberAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.ReachTime+askVersionTime)
 	defer cancel()

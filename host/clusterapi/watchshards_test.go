@@ -41,9 +41,9 @@ func (s *shelf) service() *shardWatch {
 	}
 }
 
-// TestWatchShardsSendsChanges checks that all shards are sent first, and then
-// only changed ones: a new leader immediately, other changes within a second,
-// and sizes every ten seconds.
+// TestWatchShardsSendsChanges checks that all shards are sent first, and
+// then only changed shards: a new leader immediately, other changes within a
+// second, and sizes every ten seconds.
 func TestWatchShardsSendsChanges(t *testing.T) {
 	s := &shelf{}
 	for i := range uint32(4) {

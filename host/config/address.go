@@ -148,8 +148,8 @@ func loopback(address string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// checkAddresses rejects unusable addresses. checkExposure checks the protection of
-// those that other machines can reach.
+// checkAddresses rejects unusable addresses. checkExposure checks the
+// protection of addresses that other machines can reach.
 func (c *Config) checkAddresses(fault func(key, format string, args ...any)) {
 	for _, a := range append(append(c.clientAddresses(), c.peerAddresses()...), configuredAddress{key: "health-listen", address: c.HealthListen}) {
 		if a.key != "listen" && a.address == "" {

@@ -74,8 +74,8 @@ func (c *Config) Proxy() bool { return slices.Contains(c.Roles, RoleProxy) }
 
 // MinHosts returns how many nodes that hold shards have to be up before shards are
 // placed, in a cluster that this node bootstraps. If min-members is unset, it is
-// the smaller of bootstrap-expect and replication, so that a shard has all its
-// voters from the start if enough nodes are expected.
+// the smaller of bootstrap-expect and replication, so that a new shard has
+// all its voters at once if enough nodes are expected.
 func (c *Config) MinHosts() int {
 	if c.MinMembers > 0 {
 		return c.MinMembers

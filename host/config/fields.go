@@ -33,8 +33,8 @@ type Section struct {
 // Set parses text and assigns the value.
 func (f Field) Set(text string) error { return f.set(text) }
 
-// String returns the current value in the form that Set accepts. It returns ""
-// for the zero Field, because flag packages call it on one.
+// String returns the current value in the form that Set accepts. It returns
+// "" for the zero Field, because flag packages call String on a zero value.
 func (f Field) String() string {
 	if f.show == nil {
 		return ""

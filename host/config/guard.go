@@ -21,8 +21,8 @@ func (c *Config) authenticatesClients() bool {
 // peersGuarded reports whether nodes must use TLS, and so certificates, with each other.
 func (c *Config) peersGuarded() bool { return c.PeerTLS() == TLSRequire }
 
-// configuredAddress is an address with the key that sets it. from is the key whose
-// host it uses if its own key is unset.
+// configuredAddress is an address with the key that sets it. If that key is
+// unset, the address uses the host of the address in the key from.
 type configuredAddress struct{ key, address, from string }
 
 // isExposed reports whether other machines can reach the address.
@@ -73,9 +73,9 @@ func exposedAddresses(addresses []configuredAddress) (out []configuredAddress) {
 
 // checkExposure rejects addresses that other machines can reach without TLS and
 // authentication, unless insecure-listen or insecure-peers allows it. In the
-// previous release, insecure-listen also covered the peer listener. It still does
-// if peer addresses are derived from client addresses, and PeersUnguarded returns
-// a warning then.
+// previous release, insecure-listen also covered the peer listener. It still
+// covers the peer listener if peer addresses are derived from client
+// addresses, and PeersUnguarded then returns a warning.
 func (c *Config) checkExposure(fault func(key, format string, args ...any)) {
 	if !c.InsecureListen && !c.clientsGuarded() {
 		for _, a := range exposedAddresses(c.clientAddresses()) {

@@ -10,8 +10,8 @@ import (
 
 // TestExposedListenerNeedsProtection: a listener that other machines can reach needs
 // TLS and authentication, or the flag for that listener. In the previous
-// release, one flag covered both listeners. Its configurations remain valid,
-// with a warning that names the new flag.
+// release, one flag covered both listeners. A configuration of that release
+// remains valid, with a warning that names the new flag.
 func TestExposedListenerNeedsProtection(t *testing.T) {
 	const (
 		plain, nobody, nodes, named = "without TLS", "do not have to authenticate", "nodes may connect to each other", "insecure-peers"

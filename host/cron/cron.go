@@ -81,7 +81,8 @@ func Parse(expression, zone string) (*Schedule, error) {
 	return s, nil
 }
 
-// AtLeast raises the period of an "@every" schedule to least, if it is shorter.
+// AtLeast raises the period of an "@every" schedule to least, if the period
+// is shorter.
 func (s *Schedule) AtLeast(least time.Duration) *Schedule {
 	if s.period > 0 {
 		s.period = max(s.period, least)
@@ -100,7 +101,7 @@ func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 
 // Skip returns the first tick after a time, as if due and all missed ticks up
 // to that time were skipped. The ticks of an "@every" schedule are at due plus
-// multiples of the period. If due is after that time, it is the result.
+// multiples of the period. If due is after that time, Skip returns due.
 func (s *Schedule) Skip(due, after time.Time) (time.Time, bool) {
 	if s.period == 0 {
 		return s.tick(after)

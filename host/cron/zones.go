@@ -36,8 +36,8 @@ var zones sync.Map
 
 // Zone returns a time zone by its IANA name; "" is UTC. It knows only the zones
 // in the embedded database, so that all nodes of a release accept the same
-// names: time.LoadLocation would read files of the machine, and those named by
-// ZONEINFO. The error wraps ErrZone.
+// names: time.LoadLocation would read files of the machine, and files named
+// by ZONEINFO. The error wraps ErrZone.
 func Zone(name string) (*time.Location, error) {
 	if name == "" || name == "UTC" {
 		return time.UTC, nil

@@ -25,9 +25,9 @@ const diskPeriod = 100 * time.Millisecond
 const startBytes = 128 << 20
 
 // DiskMark decides when writes are rejected because the data directory's file
-// system is nearly full. The store writes through memory maps, so a full disk
-// would kill the process, and again at each start. It is safe for concurrent
-// use after Open.
+// system is nearly full. The store writes through memory maps, so a full
+// disk would kill the process, and would kill it again each time that it is
+// restarted. It is safe for concurrent use after Open.
 type DiskMark struct {
 	dir      string
 	cfg      *config.Config

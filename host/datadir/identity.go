@@ -28,13 +28,14 @@ const ClusterFormat = 1
 // bootstrapped or joined a cluster, and never change afterwards.
 type Identity struct {
 	// Format is the directory's cluster version. It is never below the
-	// cluster's, because every member raises it before the cluster's version is
-	// raised. A release that does not support it does not open the directory.
+	// version of the cluster, because every member raises it before the
+	// cluster's version is raised. A release that does not support it does
+	// not open the directory.
 	Format sharding.ClusterVersion `json:"format"`
 	Node   sharding.NodeID         `json:"nodeId"`
 	// Disk is a random id, made with the directory. If a node returns with a
-	// different one, its replicas have lost the votes and entries that they
-	// acknowledged.
+	// different disk id, its replicas have lost the votes and entries that
+	// they acknowledged.
 	Disk string `json:"diskId,omitempty"`
 	// Journal means that the directory has had a write-ahead log. If the log is
 	// missing, the node's replicas have lost the votes and entries that they
@@ -43,12 +44,12 @@ type Identity struct {
 	// Several means that the cluster has had other members, which may have data
 	// that this node's log lost.
 	Several bool `json:"several,omitempty"`
-	// Incarnation increases with each start.
+	// Incarnation increases each time that the node starts.
 	Incarnation uint64 `json:"incarnation,omitempty"`
-	// Attested is the last start that was allowed to vote. If another node
-	// knows of a later one, this directory is an older copy of itself.
-	// Requested is the start that other nodes are asked to attest, until they
-	// have done so.
+	// Attested is the last incarnation that was allowed to vote. If another
+	// node knows of a later incarnation, this directory is an older copy of
+	// itself. Requested is the incarnation that other nodes are asked to
+	// attest, until they have done so.
 	Attested  uint64 `json:"vouchedIncarnation,omitempty"`
 	Requested uint64 `json:"askedIncarnation,omitempty"`
 	// Renewed is when the node last set damaged data aside by itself, in
@@ -63,8 +64,8 @@ type Identity struct {
 	// its data or its replica of the metadata. Such a node does not bootstrap a
 	// cluster.
 	Rejoin string `json:"rejoinClusterId,omitempty"`
-	// Sole are replicas that an operator made the only ones of their shards.
-	// The metadata must accept that before they serve.
+	// Sole are replicas that an operator made the only replicas of their
+	// shards. The metadata must accept these replicas before they serve.
 	Sole []SoleReplica `json:"soleReplicas,omitempty"`
 	// Rebuilding means that a rebuild of the metadata shard on this node has
 	// not finished.
@@ -86,10 +87,10 @@ type SoleReplica struct {
 // Member reports whether the directory belongs to a cluster.
 func (id *Identity) Member() bool { return id.Cluster != "" }
 
-// maxAhead bounds how far the incarnation of a directory's first start is ahead
-// of the clock, in milliseconds. The offset is random, so that two processes
-// that start under one name in the same millisecond get different incarnations,
-// and the earlier one ends.
+// maxAhead bounds how far the first incarnation of a directory is ahead of
+// the clock, in milliseconds. The offset is random, so that two processes
+// that start under one name in the same millisecond get different
+// incarnations, and the earlier one ends.
 const maxAhead = 1 << 12
 
 // Open reads the directory's identity, or creates one in an empty directory,
@@ -119,13 +120,13 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 	if err := id.checkJournal(dir); err != nil {
 		return id, err
 	}
-	if id.Member() && id.Attested == 0 { // written before starts were attested
+	if id.Member() && id.Attested == 0 { // written before incarnations were attested
 		id.Attested = id.Incarnation
 	}
 	if id.Incarnation > meta.LatestIncarnation(now, 0) {
-		// A clock was wrong. Other nodes reject such a start unless they have
-		// already accepted it; in that case they say so, and this node raises
-		// its incarnation.
+		// A clock was wrong. Other nodes reject such an incarnation unless
+		// they have already accepted it; in that case their answers contain
+		// it, and this node raises its incarnation.
 		id.Incarnation = 0
 	}
 	first := id.Incarnation == 0
@@ -141,7 +142,7 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 	return id, id.Write(dir)
 }
 
-// Attest records that the current start may vote.
+// Attest records that the current incarnation may vote.
 func (id *Identity) Attest() {
 	id.Attested = max(id.Attested, id.Requested, id.Incarnation)
 }
@@ -187,7 +188,7 @@ func (id *Identity) Raise(level sharding.ClusterVersion) bool {
 	return true
 }
 
-// damagedAdvice is for an identity from which it is unknown whether there are
+// damagedAdvice is for an identity that does not show whether the node has
 // peers.
 const damagedAdvice = "start a node of a cluster with an empty data directory to rebuild it from its peers; restore a single node from a backup"
 

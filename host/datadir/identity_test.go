@@ -33,8 +33,9 @@ func TestDirectoriesOfOtherClusterVersions(t *testing.T) {
 }
 
 // Processes that are started under one name in the same millisecond get
-// different incarnations, so that one start is later. The next start of each is
-// later than its last, whatever the clock says.
+// different incarnations, so that one of them is later. Each time that a
+// node starts again, its incarnation is later than its previous one,
+// whatever the clock says.
 func TestFirstStartsDiffer(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	seen := map[uint64]bool{}

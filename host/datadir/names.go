@@ -27,11 +27,11 @@ const (
 )
 
 var (
-	// ErrRejoining rejects a directory whose data is only partly moved aside. A
-	// start of the node moves the rest.
+	// ErrRejoining rejects a directory whose data is only partly moved
+	// aside. The rest is moved when the node is started.
 	ErrRejoining = errors.New("moving the data aside was interrupted: start the node, or run 'hostd recover --rejoin' again")
-	// ErrRebuilding rejects a start of the node between the first and the last
-	// step of a rebuild of the metadata.
+	// ErrRebuilding means that the node cannot start, because a rebuild of
+	// its metadata has begun and is not complete.
 	ErrRebuilding = errors.New("the rebuild of the metadata was interrupted on this node: repeat 'hostd recover --rebuild-metadata' with the same files")
 )
 

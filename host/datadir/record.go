@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Record is the identity of an open directory. It only returns what was written
-// before. It is safe for concurrent use.
+// Record is the identity of an open directory. It returns only an identity
+// that has been written. It is safe for concurrent use.
 type Record struct {
 	Node sharding.NodeID
 	Disk string

@@ -18,13 +18,13 @@ import (
 // nodes.
 const startsFile = "starts.json"
 
-// maxStarts bounds the nodes whose starts are recorded.
+// maxStarts bounds the nodes whose incarnations are recorded.
 const maxStarts = 1024
 
 var errTooManyStarts = fmt.Errorf("the limit of %d nodes with recorded starts is reached", maxStarts)
 
-// Starts durably records the starts of other nodes that this node has attested.
-// It is safe for concurrent use.
+// Starts durably records the incarnations of other nodes that this node has
+// attested. It is safe for concurrent use.
 type Starts struct {
 	dir   string
 	mu    sync.Mutex
@@ -40,7 +40,8 @@ type storedStarts struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// OpenStarts reads the recorded starts in dir. A missing file means none.
+// OpenStarts reads the incarnations recorded in dir. A missing file means
+// none.
 func OpenStarts(dir string) (*Starts, error) {
 	s := &Starts{dir: dir}
 	data, err := os.ReadFile(filepath.Join(dir, startsFile))

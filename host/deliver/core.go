@@ -23,7 +23,7 @@ type core struct {
 	// probing is how many of the flights are probes.
 	probing int
 	asking  *typeLookup
-	unknown map[string]time.Time // types that do not exist, and when the question was asked
+	unknown map[string]time.Time // types that do not exist, and when their lookup began
 	batch   []*request.Request
 	logAt   time.Time // no channel that waits is logged before this time
 	counts  *counts
@@ -43,7 +43,8 @@ func newCore(opts Options, in outside) core {
 	return core{opts: opts, inputs: in, shards: make(map[sharding.ShardID]*shard), unknown: make(map[string]time.Time), counts: &counts{}, stuck: &stuckReceivers{}}
 }
 
-// typeLookup is a question whether an entity type exists, and the answer.
+// typeLookup is a lookup that finds out whether an entity type exists, and
+// its result.
 type typeLookup struct {
 	name    string
 	at      time.Time
@@ -92,7 +93,7 @@ func (c *core) take(n *news) {
 func (c *core) step() {
 	long := 0
 	for i := range c.order {
-		s := c.order[(c.turn+i)%len(c.order)] // rotate, so that each shard is first at the room in flight in its turn
+		s := c.order[(c.turn+i)%len(c.order)] // rotate, so that shards take turns at being the first to use the room in flight
 		s.tick(c.now)
 		c.lap(s)
 		c.probe(s)

@@ -17,7 +17,7 @@ type Lead struct {
 	Term  sharding.Term
 }
 
-// Shards is what the dispatcher needs from the shards. No method blocks.
+// Shards gives the dispatcher access to the shards. No method blocks.
 type Shards interface {
 	// Leads returns the shards that this node leads and serves.
 	Leads() []Lead
@@ -51,7 +51,7 @@ type Types interface {
 	// IsServed reports whether this node serves a type. It does not block.
 	IsServed(entityType string) bool
 	// IsUnknown reports whether the cluster knows that a type does not exist. It
-	// may block. False means that the type exists or that nobody could be
+	// may block. False means that the type exists or that no node could be
 	// asked.
 	IsUnknown(entityType string) bool
 }
@@ -68,13 +68,13 @@ type Options struct {
 	Clock  func() time.Time // nil means time.Now
 
 	ChannelWindow int // messages of a channel in flight, default 64
-	ShardHeld     int // messages of a shard in memory, default 2,048; retried ones may add half as many
-	HeldBytes     int // bytes of those messages, default 4 MiB; retried ones may add half as many
+	ShardHeld     int // messages of a shard in memory, default 2,048; retried messages may add half as many
+	HeldBytes     int // bytes of those messages, default 4 MiB; retried messages may add half as many
 	Channels      int // channels of a shard that are tracked in memory, default 16,384
-	// TypeOutcomes and TypeOutcomeBytes limit the channels of a shard whose first
-	// message is an outcome for an entity of the same type that does not accept
-	// it, and the size of those messages; defaults 4,096 and 16 MiB. See
-	// Dispatcher.HasStuckOutcomes.
+	// TypeOutcomes limits, for each shard and entity type, the channels whose
+	// first message is an outcome that an entity of the type does not accept;
+	// TypeOutcomeBytes limits the size of these messages. The defaults are 4,096
+	// and 16 MiB. See Dispatcher.HasStuckOutcomes.
 	TypeOutcomes     int
 	TypeOutcomeBytes int
 	InFlight         int           // messages of the node in flight, default 4,096
@@ -123,8 +123,8 @@ type Stats struct {
 	Retries   uint64 // attempts that failed
 	Faulted   uint64 // messages rejected after too many guest faults
 	GivenUp   uint64 // messages given up because the destination's type does not exist
-	Waiting   uint64 // channels whose first message has been failing for a second or more, now
-	Stuck     uint64 // channels whose first message is an outcome that its destination does not accept, now
+	Waiting   uint64 // number of channels whose first message has been failing for a second or more
+	Stuck     uint64 // number of channels whose first message is an outcome that its destination does not accept
 }
 
 // Dispatcher delivers the messages of the shards that its node leads. It is safe for
@@ -148,7 +148,7 @@ type news struct {
 	shard  sharding.ShardID // a shard that has new messages
 	flight *flight          // a flight that ended
 	acks   *acks            // a proposal of acknowledgements that ended
-	asked  *typeLookup      // a question that was answered
+	asked  *typeLookup      // a type lookup that has ended
 }
 
 // Start starts a dispatcher.
@@ -164,10 +164,10 @@ func Start(opts Options) *Dispatcher {
 // block.
 func (p *Dispatcher) NotifySent(shard sharding.ShardID) { p.put(news{shard: shard}) }
 
-// HasStuckOutcomes reports whether a shard must not execute messages of the sender
-// that want an outcome now, because an outcome for the sender has failed and
-// waits in the shard's outbox, or the outcomes for too many entities of its type
-// do. It does not block.
+// HasStuckOutcomes reports whether, at present, a shard must not execute
+// messages of the sender that want an outcome. That is so if an outcome for
+// the sender has failed and waits in the shard's outbox, or if outcomes for
+// too many entities of the sender's type wait there. It does not block.
 func (p *Dispatcher) HasStuckOutcomes(shard sharding.ShardID, sender sharding.EntityID) bool {
 	return p.core.stuck.isStuck(&p.core.opts, shard, sender)
 }
@@ -247,8 +247,8 @@ func (p *Dispatcher) run() {
 	}
 }
 
-// confirm asks on its own goroutine whether a type exists. The core has at most
-// one question open.
+// confirm asks on its own goroutine whether a type exists. The core has at
+// most one lookup in progress.
 func (p *Dispatcher) confirm(a *typeLookup) {
 	p.asks.Go(func() {
 		a.unknown = p.core.opts.Types.IsUnknown(a.name)

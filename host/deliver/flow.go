@@ -25,7 +25,7 @@ import (
 type flow struct {
 	channel channel
 	items   []*item
-	after   journal.ItemID // all messages of the channel up to it are held or done
+	after   journal.ItemID // all messages of the channel up to this id are held or done
 	last    journal.ItemID // the newest message of the channel that was read, or a later id
 
 	queued   bool // in shard.ready
@@ -35,10 +35,10 @@ type flow struct {
 	// stuckBytes is the size of the first message while it is an outcome that
 	// failed, and counted in core.stuck; 0 otherwise.
 	stuckBytes int
-	reading    bool // catchUp is reading messages for it
+	reading    bool // catchUp is reading messages for this flow
 	flying     int
 	broken     bool      // a message has failed, or no message may be sent
-	suspect    bool      // no message has arrived since one failed, so only one is sent at a time
+	suspect    bool      // no message has arrived since a message failed, so only one message is sent at a time
 	long       bool      // counted in waiting.long
 	unsure     bool      // the outbox may have earlier messages of the channel
 	lost       bool      // the destination expects an earlier message, which a lap must find
@@ -53,11 +53,11 @@ type flow struct {
 	front  uint64 // number of the message
 	faults int
 	refuse *request.RejectedError
-	reason error // why it failed
+	reason error // why the message failed
 
-	// A lookup of the destination's type that began at coveredAt or later
-	// counts for all messages up to coveredTo, because they were sent before
-	// it.
+	// A lookup of the destination's type that began at coveredAt or later counts
+	// for all messages up to coveredTo, because they were sent before the lookup
+	// began.
 	coveredTo journal.ItemID
 	coveredAt time.Time
 }
@@ -65,7 +65,7 @@ type flow struct {
 // item is a message that is held in memory.
 type item struct {
 	message journal.Message
-	load    *load // the load that counts it
+	load    *load // the load that counts the message
 	flying  bool
 	arrived bool
 }
@@ -173,7 +173,8 @@ func (c *core) advance(s *shard, f *flow) {
 	}
 }
 
-// drop removes the first message of a flow, which is done.
+// drop removes the first message of a flow, which has arrived or was given
+// up.
 func (c *core) drop(s *shard, f *flow) {
 	it := f.items[0]
 	f.items[0] = nil
@@ -182,8 +183,8 @@ func (c *core) drop(s *shard, f *flow) {
 	s.again = s.again || s.unread || len(s.lagging) > 0
 }
 
-// noteFirst records the channel's first message. If it is a different one, it
-// resets what was recorded about the previous one.
+// noteFirst records the channel's first message. If the first message has
+// changed, noteFirst resets what was recorded about the previous one.
 func (f *flow) noteFirst(m *journal.Message) {
 	if f.front != m.Number {
 		f.first, f.front, f.faults, f.refuse = m.ID, m.Number, 0, nil
@@ -273,9 +274,9 @@ func (c *core) handleFailure(s *shard, f *flow, it *item, err error) {
 	}
 }
 
-// repairGap handles a destination that expects a message before the first one that
-// the flow has. Either earlier messages were given up, so the channel's count
-// has changed, or the outbox has earlier ones.
+// repairGap handles a destination that expects a message before the flow's
+// first message. Either earlier messages were given up, so the channel's
+// count has changed, or the outbox has earlier messages.
 func (c *core) repairGap(s *shard, f *flow, it *item, gap *request.GapError) {
 	count, err := c.opts.Outboxes.ChannelCounters(s.id, f.channel.from, f.channel.to)
 	if n := it.message.Number; err == nil && count.AfterOf(n) != f.gap.AfterOf(n) {
@@ -283,7 +284,7 @@ func (c *core) repairGap(s *shard, f *flow, it *item, gap *request.GapError) {
 		return
 	}
 	// An earlier message of the channel may be in the outbox if the channel was
-	// forgotten. A lap finds the first one.
+	// forgotten. A lap finds the channel's first message.
 	if f.lost = f.unsure || f.waitsLong(c); f.lost && !f.unsure && !s.waiting.forgot {
 		c.opts.Logger.Error("the destination of a channel expects an earlier message that is not in the outbox", "shard_id", s.id,
 			"entity_type", f.channel.from.Type, "destination_type", f.channel.to.Type, "number", it.message.Number, "wanted", gap.Wanted)

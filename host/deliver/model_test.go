@@ -331,7 +331,7 @@ func (w *world) play(steps int) {
 		case p < 95:
 			w.answer()
 		case p < 97:
-			for _, r := range w.proposed { // proposals are in the log by now, or never
+			for _, r := range w.proposed { // proposals are in the log by now, or never will be
 				if w.rnd.IntN(2) == 0 {
 					w.apply(r)
 				}

@@ -17,24 +17,26 @@ import (
 // due, only its first message is read again and sent as a probe. Probes have a
 // separate memory budget.
 //
-// A shard tracks a bounded number of channels. To make room for a new one, it
-// forgets a waiting channel, which loses nothing because the outbox still has
-// the messages. A lap scans the outbox from the oldest message to find
-// forgotten channels again. It stops after it has found a quarter of the table,
-// so that the channels it found get a probe before others replace them.
+// A shard tracks a bounded number of channels. To make room for a new
+// channel, it forgets a waiting channel, which loses nothing because the
+// outbox still has the messages. A lap scans the outbox from the oldest
+// message to find forgotten channels again. It stops after it has found a
+// quarter of the table, so that the channels it found get a probe before
+// others replace them.
 //
 // A flow that starts while channels are forgotten may not have the first
 // message of its channel (it is unsure). The destination does not accept a
-// message out of turn, so such a flow is forgotten too, when the destination
-// asks for an earlier message or when the flow has waited for long. An unsure
-// flow never gives a message up, because that is only correct in order. A lap
-// sees the messages in order, so the message with which it finds a channel is
-// the channel's first one, unless the channel was tracked when the lap passed
-// its first message and was forgotten afterwards. The set passed contains those
-// channels. The lap skips them, because the destination would not accept their
-// later messages, and each would cost a place in the table and a pause. The set
-// missed contains the channels of unsure flows, of which the lap may or may not
-// have passed the first message.
+// message out of turn. So an unsure flow is forgotten too when the
+// destination asks for an earlier message, or when the flow has waited for
+// long. An unsure flow never gives a message up, because the messages of a
+// channel must be given up in order. A lap sees the messages in order, so the
+// message with which it finds a channel is the channel's first one, unless
+// the channel was tracked when the lap passed its first message and was
+// forgotten afterwards. The set passed contains such channels. The lap skips
+// them, because the destination would not accept their later messages, and
+// each would cost a place in the table and a pause. The set missed contains
+// the channels of unsure flows, of which the lap may or may not have passed
+// the first message.
 type waiting struct {
 	deferred flowHeap
 	probes   load
@@ -42,7 +44,7 @@ type waiting struct {
 
 	evicted int            // number of tries to evict a channel
 	forgot  bool           // channels have been forgotten
-	clean   bool           // none was forgotten since the lap began
+	clean   bool           // no channel was forgotten since the lap began
 	lapped  journal.ItemID // position of the lap; zero if the next lap has not begun
 	laps    uint64         // laps begun
 	passed  channelSet     // channels forgotten after the lap passed their first message
@@ -111,7 +113,8 @@ func (c *core) deferChannel(s *shard, f *flow) {
 	c.deferEmptyChannel(s, f)
 }
 
-// noteWait counts a channel that has waited for long and logs one a minute.
+// noteWait counts a channel that has waited for long, and logs one such
+// channel per minute.
 func (c *core) noteWait(s *shard, f *flow) {
 	if !f.waitsLong(c) {
 		return
@@ -180,7 +183,7 @@ func (c *core) ask(f *flow) {
 // the cache is cleared and types are asked for again.
 const maxUnknown = 1024
 
-// finishLookup processes the answer whether a type exists.
+// finishLookup processes the result of a type lookup.
 func (c *core) finishLookup(a *typeLookup) {
 	c.asking = nil
 	if len(c.unknown) >= maxUnknown {
@@ -192,7 +195,7 @@ func (c *core) finishLookup(a *typeLookup) {
 }
 
 // mayGiveUp reports whether a message may be given up: its destination's type
-// does not exist, the question was asked after the message was sent, and the
+// does not exist, the lookup began after the message was sent, and the
 // message is the first of its channel.
 func (c *core) mayGiveUp(s *shard, f *flow, id journal.ItemID) bool {
 	asked, unknown := c.unknown[f.channel.to.Type]
@@ -214,7 +217,7 @@ func (w *waiting) makeRoom(c *core, s *shard, must bool) bool {
 	if len(s.flows) < c.opts.Channels {
 		return true
 	}
-	// Take leaves of the heap in turn, because few of them are due soon.
+	// Try the leaves of the heap in turn, because few of them are due soon.
 	at := -1
 	for n, looks := len(w.deferred), 0; n > 0 && looks < 8; looks++ {
 		w.evicted++

@@ -185,7 +185,7 @@ func TestBlockedChannelsDoNotDelayOthers(t *testing.T) {
 		pairs, each  int
 		err          error
 		opts         Options
-		first, later time.Duration // limits for a healthy message: while the others meet the failure, and afterwards
+		first, later time.Duration // maximum delay of a healthy message: while the other messages fail for the first time, and afterwards
 	}{
 		{"a suspended type", 9, 80, request.ErrSuspended, Options{}, time.Second, 100 * time.Millisecond},
 		{"a suspended type, many pairs", 2000, 20, request.ErrSuspended, Options{}, 3 * time.Second, 100 * time.Millisecond},
@@ -270,7 +270,8 @@ func TestLongBlockedChannelDeliversAll(t *testing.T) {
 }
 
 // Messages to a type that does not exist are given up. If the type is created
-// later, messages that were sent since the last question are delivered.
+// later, messages that were sent since the last lookup of the type are
+// delivered.
 func TestMessagesToUnknownTypesAreGivenUpInOrder(t *testing.T) {
 	b := newBench(t, Options{})
 	b.unknown = map[string]bool{"ghost": true}
@@ -288,8 +289,8 @@ func TestMessagesToUnknownTypesAreGivenUpInOrder(t *testing.T) {
 	}
 }
 
-// A shard tracks a bounded number of channels, and reads a bounded part of its
-// outbox for each waiting one.
+// A shard tracks a bounded number of channels, and reads a bounded part of
+// its outbox for each waiting channel.
 func TestBlockedChannelsAreBounded(t *testing.T) {
 	const pairs = 20_000
 	b := newBench(t, Options{Channels: 5000})
@@ -313,10 +314,10 @@ func TestBlockedChannelsAreBounded(t *testing.T) {
 	t.Logf("each of %d pairs was tried again within %v; %d rows were read", pairs, took, b.rows)
 }
 
-// Messages to types that do not exist are given up in order, even if there are
-// far more channels than the shard tracks. A lap knows the first message of
-// each channel that it finds first. It also knows it for channels that were
-// forgotten before the lap passed that message.
+// Messages to types that do not exist are given up in order, even if there
+// are far more channels than the shard tracks. If a lap finds a channel that
+// was forgotten before the lap passed the channel's first message, the
+// message with which it finds the channel is that first message.
 func TestUntrackedChannelsAreGivenUpInOrder(t *testing.T) {
 	b := newBench(t, Options{Channels: 8, MaxWait: 100 * time.Millisecond})
 	b.unknown = map[string]bool{"ghost": true}

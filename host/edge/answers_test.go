@@ -17,20 +17,21 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// many is the limit of a repeated field of a response, and the reason for it.
-// The limit is the maximum number of elements, or the maximum number of bytes
-// of all elements together.
+// many is the limit of a repeated field of a response, and the reason for
+// this limit. The limit is the maximum number of elements, or the maximum
+// number of bytes of all elements together.
 type many struct {
 	elements, bytes int
 	why             string
 }
 
-// asJSON is the maximum ratio of the size of a JSON value as a message to the
-// size of its text: a digit and a comma take 11 bytes.
+// asJSON is how many times larger a JSON value can be as a message than as
+// text: a digit and a comma, which are two bytes of text, take 11 bytes of a
+// message.
 const asJSON = 6
 
 // repeated has the limits of all repeated fields that a response may have,
-// except those that are pages.
+// except the fields that contain a page of a listing.
 var repeated = map[protoreflect.FullName]many{
 	"hostd.cluster.v1.CheckAccessResponse.groups":                  {bytes: 16 << 10, why: "a credential is in a header of 16 KiB"},
 	"hostd.cluster.v1.CheckAccessResponse.roles":                   {bytes: access.MaxBytes, why: "access.MaxBytes of all bindings"},
@@ -123,8 +124,8 @@ var repeated = map[protoreflect.FullName]many{
 	"hostd.workflow.v1.Run.waits_for":                              {elements: journal.MaxRunWaits, why: "journal.MaxRunWaits"},
 }
 
-// texts has the maximum number of bytes of the texts in responses, by field
-// name; other texts have 512.
+// texts has the maximum length in bytes of the texts in responses, by field
+// name. The limit of all other texts is 512.
 var texts = map[protoreflect.Name]int{
 	"entity_type": sharding.MaxEntityTypeBytes, "source_type": sharding.MaxEntityTypeBytes, "entity_types": sharding.MaxEntityTypeBytes, "active_for": sharding.MaxEntityTypeBytes,
 	"paused_rollouts": sharding.MaxEntityTypeBytes, "patterns": sharding.MaxEntityTypeBytes + 1, "group": sharding.MaxEntityTypeBytes, "until": sharding.MaxKeyUntilBytes,
@@ -141,8 +142,8 @@ var texts = map[protoreflect.Name]int{
 	"import": 16,
 }
 
-// payloads has the fields whose limit is not the one that texts gives for their
-// name.
+// payloads has the fields whose limit differs from the limit that texts has
+// for their name.
 var payloads = map[protoreflect.FullName]int{
 	"hostd.entity.v1.ListMessagesResponse.PendingMessage.data":   4 << 10,
 	"hostd.entity.v1.DeadLetter.data":                            64 << 10,
@@ -239,9 +240,9 @@ func (m *measure) element(f protoreflect.FieldDescriptor) int {
 
 // TestAnswersHaveABound: the largest response of every procedure, and the
 // largest message of every stream, is small enough for a gRPC client. Every
-// repeated field of a response is limited by construction, and the table gives
-// the reason, or its call returns pages: a page ends with the item that reaches
-// page.Bytes, so no item may be larger than that.
+// repeated field of a response either has a limit in the table, with the
+// reason, or its call returns pages. A page ends with the item that reaches
+// page.Bytes, so no item may be larger than page.Bytes.
 func TestAnswersHaveABound(t *testing.T) {
 	m := &measure{t: t, used: map[protoreflect.FullName]bool{}}
 	paged := 0

@@ -32,7 +32,8 @@ func TestRequestsFromBeforePauseAreRejected(t *testing.T) {
 	if err := stream.Send(message(1, add("b", 1))); err != nil {
 		t.Fatal(err)
 	}
-	// The server has received it, because its response headers arrive.
+	// The server has received the stream's request, because its response
+	// headers arrive.
 	if _, err := stream.Receive(); err != nil {
 		t.Fatal(err)
 	}

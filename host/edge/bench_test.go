@@ -97,8 +97,8 @@ func BenchmarkUnary(b *testing.B) {
 	})
 }
 
-// BenchmarkHandler measures the server's part of a Send without a network, and
-// the same echo for comparison.
+// BenchmarkHandler measures the server's part of a Send without a network,
+// and the echo of BenchmarkUnary for comparison.
 func BenchmarkHandler(b *testing.B) {
 	w := rpctest.New()
 	defer w.Close()
@@ -133,8 +133,8 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkRules measures the evaluation of the protos' validation rules, which
-// would be the cost if every command were checked that way.
+// BenchmarkRules measures the evaluation of the protos' validation rules.
+// Every command would cost this much more if it were checked by these rules.
 func BenchmarkRules(b *testing.B) {
 	v, err := protovalidate.New()
 	if err != nil {

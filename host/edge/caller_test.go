@@ -20,7 +20,8 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// forger states a caller in the header that nodes use between each other.
+// forger states a caller in the header in which nodes name the caller of a
+// forwarded call.
 type forger struct {
 	value string
 	next  http.RoundTripper

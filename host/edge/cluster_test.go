@@ -41,8 +41,8 @@ func TestCluster(t *testing.T) {
 	wantJSON(t, body, `{"shards":[`+shard(1, "n1")+`,`+shard(2, "n2")+`,`+shard(3, "n3")+`,`+shard(4, "n1")+`]}`)
 }
 
-// adminRows says for every rpc of the ClusterService whether it changes
-// something, with a valid request.
+// adminRows has, for every rpc of the ClusterService, a valid request and
+// whether the rpc changes something.
 var adminRows = map[string]struct {
 	changes bool
 	body    string

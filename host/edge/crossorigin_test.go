@@ -8,8 +8,9 @@ import (
 	"github.com/hostd/hostd/host/edge"
 )
 
-// TestPagesOfAllowedOrigins: a browser learns which origins may call the node,
-// and allows their pages. Those pages may not call the services between nodes.
+// TestPagesOfAllowedOrigins: a browser learns which origins may call the
+// node, and lets pages of these origins call it. Even these pages may not
+// call the services between nodes.
 func TestPagesOfAllowedOrigins(t *testing.T) {
 	const app = "https://app.example"
 	between := "/hostd.peer.v1.PeerService/"

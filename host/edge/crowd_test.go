@@ -35,7 +35,7 @@ func (s *site) callerFrom(t *testing.T, ip string) *caller {
 	return &caller{t, s, &http.Client{Transport: transport, Timeout: time.Minute}}
 }
 
-// get returns the status of a response, 0 without one.
+// get returns the status of the response, or 0 if there is no response.
 func (c *caller) get(path string) int {
 	res, err := c.http.Get(c.site.url + path)
 	if err != nil {
@@ -98,8 +98,9 @@ func (c *caller) occupy() (end func()) {
 	return end
 }
 
-// TestIdleConnectionsMakeRoom: idle connections do not keep out new ones,
-// neither from their own address nor from others.
+// TestIdleConnectionsMakeRoom: idle connections do not keep out new
+// connections, whether these come from the same address or from a different
+// one.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	s := serve(t, edge.Options{MaxConns: 12, MaxAddressConns: 8})
 	for i := range 40 {
@@ -152,10 +153,11 @@ func TestOneAddressCannotUseAllConnections(t *testing.T) {
 	wait("the address to be served again", func() bool { return s.callerFrom(t, "127.0.0.1").sends() == http.StatusOK })
 }
 
-// TestInternalCallsHoldNoReserveConnection: if nodes have their own listener, a
-// request to an internal path does not keep a reserve connection of the client
-// listener, so that probes get one. If they have none, it keeps the connection,
-// because other nodes use that listener.
+// TestInternalCallsHoldNoReserveConnection: if there is a separate listener
+// for nodes, a request to an internal path does not keep its reserve
+// connection of the client listener open, so that probes can have that
+// connection. If there is none, the connection stays open, because other
+// nodes use the client listener.
 func TestInternalCallsHoldNoReserveConnection(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:7", ""} {
 		var referral atomic.Pointer[string]
@@ -216,8 +218,8 @@ func TestInternalCallsHoldNoReserveConnection(t *testing.T) {
 	}
 }
 
-// TestOneAddressCannotUseAllStreams: when an address has as many streams as it
-// may have, other addresses can still open some.
+// TestOneAddressCannotUseAllStreams: when one address has as many streams as
+// it may have, other addresses can still open streams.
 func TestOneAddressCannotUseAllStreams(t *testing.T) {
 	s := serve(t, edge.Options{MaxStreams: 4, MaxAddressStreams: 3})
 	var open []*sendStream
@@ -309,9 +311,9 @@ func TestResetsEndAConnection(t *testing.T) {
 }
 
 // TestConcurrentCallsAreSharedByAddress: calls that wait for the rest of their message take
-// memory, and a connection can have 250 of them. An address may have half of the
-// allowed calls, other addresses and probes are served, and calls that end make
-// room.
+// memory, and a connection can have 250 of them. One address may have half
+// of the allowed calls. Its further calls are rejected while other addresses
+// and probes are served, and calls that end make room.
 func TestConcurrentCallsAreSharedByAddress(t *testing.T) {
 	s := serve(t, edge.Options{MaxConns: 12, MaxAddressConns: 8})
 	const share = 512 // the minimum for an address

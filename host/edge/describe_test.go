@@ -14,9 +14,9 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestOpenAPIDocumentNeedsReadRights: the OpenAPI document needs the rights
-// of the listing of modules, or those of the named types, also if a different
-// caller has just got the same document.
+// TestOpenAPIDocumentNeedsReadRights: a caller gets the OpenAPI document
+// only with the right to list modules, or to read the named types, even if a
+// different caller has just got the same document.
 func TestOpenAPIDocumentNeedsReadRights(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "all", "one", "other", "none")
 	g.begin(t)

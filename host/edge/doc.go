@@ -4,9 +4,9 @@
 // requests, turns them into entity requests, and turns the outcomes into
 // responses. Package status maps errors to codes and details.
 //
-// It mounts the services that it is given (API) and knows no subsystem: it
-// decides only who is let in, what the caller may do and how much of it. Server
-// owns the goroutines that serve
-// connections, and Shutdown joins them. Calls that ask several shards or nodes
-// start their own goroutines and join them before they return.
+// Package edge mounts the services that it is given (API) and knows no
+// subsystem. It decides only who is let in, what a caller may do, and how
+// much of the node a caller may use. Server owns the goroutines that serve
+// connections, and Shutdown joins them. Calls that ask several shards or
+// nodes start their own goroutines and join them before they return.
 package edge

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 )
 
-// If TLS is required, a call without it is rejected, except calls of other nodes
-// and health probes.
+// If TLS is required, a call without TLS is rejected, except calls of other
+// nodes and health probes.
 func TestCallsWithoutTLSAreRejected(t *testing.T) {
 	internal := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "internal") })
 	s := serve(t, edge.Options{TLSOnly: true, Metrics: internal, Internal: map[string]http.Handler{"/hostd.peer.v1.PeerService/": internal, leaderproxy.Path: internal}})

@@ -100,8 +100,8 @@ func TestReadEvents(t *testing.T) {
 	}
 }
 
-// TestFollowEvents: a following stream sends the existing events, then new ones,
-// and ends at the requested sequence.
+// TestFollowEvents: a following stream sends the existing events, then new
+// events, and ends at the requested sequence.
 func TestFollowEvents(t *testing.T) {
 	s := serve(t, edge.Options{})
 	s.send(t, add("a", 1))
@@ -237,7 +237,8 @@ func TestListEntities(t *testing.T) {
 	}
 }
 
-// TestAnswerFollowsTheRequest: a reply has the same form as the payload.
+// TestAnswerFollowsTheRequest: a reply has the same form, JSON or data, as
+// the payload of the request.
 func TestAnswerFollowsTheRequest(t *testing.T) {
 	s := serve(t, edge.Options{})
 	asJSON := &entityv1.SendCommandRequest_Json{Json: structpb.NewNumberValue(5)}

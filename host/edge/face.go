@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/host/edge/admission"
 )
 
-// face is one listener side of the server (clients, peers or health): its
-// handler, and its own pool of connections that the other sides cannot use up.
+// face is what the server offers to one kind of caller (clients, peers or
+// health probes): a handler, and a pool of connections that other kinds of
+// callers cannot use up.
 type face struct {
 	http  *http.Server
 	conns *admission.Connections

@@ -18,9 +18,10 @@ import (
 )
 
 // TestPeerListenerServesOnlyInternalCalls: the peer listener serves only the internal services, on
-// connections that clients cannot use up. The client listener serves them too,
-// until the peer listener's address is known: then it refers to that address,
-// and connections that were used for internal services are closed.
+// connections that clients cannot use up. The client listener serves them
+// too, until the peer listener's address is known. Then it answers internal
+// calls with that address, and connections that were used for internal
+// services are closed.
 func TestPeerListenerServesOnlyInternalCalls(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -80,7 +81,7 @@ func TestPeerListenerServesOnlyInternalCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// Well before the server closes idle connections.
+	// The deadline is well before the server closes idle connections.
 	conn.SetDeadline(time.Now().Add(30 * time.Second))
 	io.WriteString(conn, "GET "+between[0]+" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	answer := make([]byte, 1<<10)
@@ -108,7 +109,7 @@ func TestPeerListenerServesOnlyInternalCalls(t *testing.T) {
 			t.Errorf("%s on the peers' listener: %d", path, status)
 		}
 	}
-	// No further client gets a connection.
+	// The connections of clients are used up.
 	refused := func() bool {
 		conn, err := net.Dial("tcp", clients)
 		if err != nil {

@@ -51,7 +51,7 @@ func (l *looks) Verify(_ context.Context, r replay.VerifyRequest, tell func(repl
 	return tell(replay.Verified{EntityID: "e", Events: 1, Difference: "balance 12"})
 }
 
-// Begin implements rollout.Rollouts as far as it calls Check.
+// Begin implements rollout.Rollouts. It only calls Check.
 func (l *looks) Begin(ctx context.Context, b modules.RolloutBegin) (uint64, error) {
 	_, err := b.Check(ctx, b.EntityType)
 	return 1, err
@@ -65,10 +65,10 @@ func (*looks) Change(context.Context, modules.RolloutOrder) (modules.RolloutStat
 	return modules.RolloutState{}, nil
 }
 
-// TestModulesOfOthersAreNotRunOnAType: a caller that does not own a type cannot
-// have its module run on the type's entities, by a verification, a comparison,
-// an activation or a rollout, even if the operation would be rejected
-// afterwards.
+// TestModulesOfOthersAreNotRunOnAType: a caller that does not own a type
+// cannot have its module run on the type's entities, even if the operation
+// would be rejected afterwards. The operations are verifications,
+// comparisons, activations and rollouts.
 func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
 	var ran looks
 	g := guardWith(t, edge.Options{Admin: true}, func(d *services.Options) {
@@ -161,8 +161,9 @@ func TestShadowsNeedDeploy(t *testing.T) {
 }
 
 // TestModulesWithTypesOfOthersAreNotRun: a caller that may deploy only one of a
-// module's types cannot run the module on entities of that type, by a
-// verification, a comparison or a shadow, because it may not activate it either.
+// module's types cannot run the module on entities of that type. A
+// verification, a comparison and a shadow would run the module, and the caller
+// may not activate the module either.
 func TestModulesWithTypesOfOthersAreNotRun(t *testing.T) {
 	var ran looks
 	g := guardWith(t, edge.Options{Admin: true}, func(d *services.Options) {

@@ -29,8 +29,9 @@ func (s *seenPath) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: r}, nil
 }
 
-// TestNodesCallEachOtherByFormerPaths: a node of the previous release knows only
-// the former path of a procedure.
+// TestNodesCallEachOtherByFormerPaths: a node calls other nodes by the
+// former path of a procedure, because a node of the previous release knows
+// no other path.
 func TestNodesCallEachOtherByFormerPaths(t *testing.T) {
 	prefix := strings.TrimSuffix(leaderproxy.Path, "/")
 	for path, want := range map[string]string{

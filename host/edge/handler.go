@@ -94,9 +94,9 @@ func (s *Server) newHandler(services []Service) http.Handler {
 }
 
 // perProcedure returns the options that differ between procedures. Uploads may
-// be larger. Send and Query, which are the hot path, check their input by hand,
-// because evaluating the validation rules of the protos needs many times as
-// long.
+// be larger. SendCommand and QueryEntity, which are the hot path, check their
+// input by hand, because evaluating the validation rules of the protos needs many
+// times as long.
 func perProcedure(spec connect.Spec, opts Options) []connect.HandlerOption {
 	var out []connect.HandlerOption
 	p := procedure.At(spec.Procedure)

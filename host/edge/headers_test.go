@@ -25,8 +25,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// untouched is the body of a call that must be rejected by its headers, so it
-// must not be read.
+// untouched is a request body that must not be read, because its call must
+// be rejected by its headers.
 type untouched struct{ t *testing.T }
 
 func (u untouched) Read([]byte) (int, error) {
@@ -117,8 +117,8 @@ func TestCallersWithoutRuleAreRejectedByHeaders(t *testing.T) {
 	}
 }
 
-// TestCallsWithoutRoleChargeNoBytes: 240 concurrent calls of 1 MB by a caller
-// without any role charge no bytes.
+// TestCallsWithoutRoleChargeNoBytes: 240 concurrent calls of 1 MB by a
+// caller without any role charge nothing to the budget of waiting bytes.
 func TestCallsWithoutRoleChargeNoBytes(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	g := guard(t, edge.Options{Registerer: registry}, "root", "none")

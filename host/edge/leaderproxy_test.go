@@ -78,7 +78,8 @@ func TestAnyNodeAnswers(t *testing.T) {
 			}
 		}
 	}
-	// A page token is valid at the next node.
+	// The next page is read from a different node, where the page token is
+	// valid too.
 	seen, token := map[string]int{}, ""
 	for page := 0; page == 0 || token != ""; page++ {
 		res, err := clients[page%3].ListEntities(t.Context(), connect.NewRequest(&entityv1.ListEntitiesRequest{EntityType: rpctest.Counter, PageSize: 7, PageToken: token}))
@@ -122,7 +123,7 @@ func TestForwardedCallIsNotForwardedAgain(t *testing.T) {
 	if _, err := other.GetEntity(ctx, connect.NewRequest(&entityv1.GetEntityRequest{EntityType: rpctest.Counter, EntityId: id})); err == nil {
 		t.Error("an entity without a leader was described")
 	}
-	// When there is a leader again, the same node finds it.
+	// When there is a leader again, the same node finds that leader.
 	time.AfterFunc(10*time.Millisecond, func() { c.Move(1, "n1") })
 	if _, err := other.GetEntity(t.Context(), connect.NewRequest(&entityv1.GetEntityRequest{EntityType: rpctest.Counter, EntityId: id})); err != nil {
 		t.Errorf("after an election: %v", err)

@@ -205,7 +205,8 @@ func TestModuleLimit(t *testing.T) {
 	}
 }
 
-// TestUploadsAtATime: an upload beyond the limit waits until another one ends.
+// TestUploadsAtATime: an upload beyond the limit waits until another upload
+// ends.
 func TestUploadsAtATime(t *testing.T) {
 	s := serve(t, edge.Options{MaxUploads: 1})
 	c := modulev1connect.NewModuleServiceClient(s.h2, s.url)

@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/host/edge/page"
 )
 
-// TestListingsComeInPages: whatever the page size, settings, shards and modules
-// are listed once each and in order; a page without a requested size is small
-// enough for a gRPC client; and a token of one listing is rejected by the
-// others.
+// TestListingsComeInPages: whatever the page size, settings, shards and
+// modules are listed once each and in order. A page without a requested size
+// is small enough for a gRPC client. A token of one listing is rejected by
+// other listings.
 func TestListingsComeInPages(t *testing.T) {
 	s := serve(t, edge.Options{Admin: true})
 	modules := modulev1connect.NewModuleServiceClient(s.h2, s.url)

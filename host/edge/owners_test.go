@@ -151,8 +151,8 @@ func TestActivationNeedsAllTypes(t *testing.T) {
 	}
 }
 
-// An upload that activates a module activates no type unless it may activate
-// all.
+// An upload that activates a module activates no type unless its caller may
+// activate all types of the module.
 func TestUploadsActivateAllTypesOrNone(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "ann", "bo")
 	g.begin(t)

@@ -239,8 +239,8 @@ func (e *eventStream) next(t *testing.T) (id, text string, ok bool) {
 	return "", "", false
 }
 
-// TestBatchesContinueWhereTheyEnd reads the events of a type as lists of
-// CloudEvents, each from the cursor of the previous one.
+// TestBatchesContinueWhereTheyEnd: a batch of CloudEvents that is requested
+// with the cursor of the previous batch begins with the next event.
 func TestBatchesContinueWhereTheyEnd(t *testing.T) {
 	s := serve(t, edge.Options{})
 	const events = 7
@@ -337,9 +337,9 @@ func TestEventsForBrowsers(t *testing.T) {
 	}
 }
 
-// TestEventsOfShards: a stream of some shards sends only their events, with a
-// cursor that is short however many shards the cluster has. All such streams
-// together send each event once.
+// TestEventsOfShards: a stream of some shards sends only the events of these
+// shards, and its cursor is short however many shards the cluster has.
+// Streams that together cover all shards send each event once.
 func TestEventsOfShards(t *testing.T) {
 	s := serve(t, edge.Options{})
 	const entities = 40
@@ -424,7 +424,8 @@ func TestMalformedBodiesAreTheCallersFault(t *testing.T) {
 	}
 }
 
-// TestUncleanPathsAreNotRedirected: a redirect would escape an id a second time,
+// TestUncleanPathsAreNotRedirected: a path that is not in clean form is
+// rejected and not redirected. A redirect would escape an id a second time,
 // so that the caller would reach a different entity.
 func TestUncleanPathsAreNotRedirected(t *testing.T) {
 	s := serve(t, edge.Options{})

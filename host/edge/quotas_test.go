@@ -49,8 +49,9 @@ func TestPerSecondQuotas(t *testing.T) {
 			_, err := g.entitiesAs("ann").SendCommand(t.Context(), connect.NewRequest(add("x", 1)))
 			return err
 		}
-		// Half of them are calls and half are commands on a stream, one after
-		// the other, because each is charged when it is answered.
+		// Half of the commands are calls and half are sent on a stream. They
+		// are sent one after the other, because each is charged when it is
+		// answered.
 		for i := range tt.most / 2 {
 			if err := send(); err != nil {
 				t.Fatalf("%s: call %d: %v", tt.which, i, err)
@@ -89,7 +90,8 @@ func TestPerSecondQuotas(t *testing.T) {
 	}
 }
 
-// TestEndedStreamsDoNotCountForQuota: streams that have ended do not count.
+// TestEndedStreamsDoNotCountForQuota: a caller at its quota of streams may
+// open another stream when one has ended.
 func TestEndedStreamsDoNotCountForQuota(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "ann")
 	g.begin(t)

@@ -66,7 +66,7 @@ func guard(t *testing.T, opts edge.Options, names ...string) *guarded {
 	return guardWith(t, opts, func(*services.Options) {}, names...)
 }
 
-// rolesOf is the cluster state of a guarded node.
+// rolesOf provides the cluster state of a guarded node.
 type rolesOf struct{ g *guarded }
 
 func (r rolesOf) Known(uint64) bool              { return r.g.known.Load() }
@@ -76,8 +76,8 @@ func (r rolesOf) Closed() bool                   { return false }
 func (r rolesOf) TypesOf(digest string) []string { return r.g.world.TypesOf(digest) }
 func (r rolesOf) ServedWith(string) []string     { return nil }
 
-// denied notes denied commands, and passes them to an audit log if it is not
-// nil.
+// denied notes denied commands, and passes them to an audit log if the log
+// is not nil.
 type denied struct {
 	g    *guarded
 	next *audit.Calls
@@ -125,7 +125,7 @@ func guardWith(t *testing.T, opts edge.Options, change func(*services.Options), 
 	return g
 }
 
-// begin puts roles in force: root is admin.
+// begin puts the first roles in force, which make root admin.
 func (g *guarded) begin(t *testing.T) {
 	t.Helper()
 	g.auth.Set(authz.Compile(0, nil, nil))
@@ -351,9 +351,9 @@ func TestStreamsEndWhenRolesAreRevoked(t *testing.T) {
 	kept.Close()
 }
 
-// Until the node knows the roles of its cluster, it only shows its own state,
-// because there may be roles. When it knows that there is no admin, every caller
-// may do everything.
+// Until the node knows the roles of its cluster, it only answers calls about
+// its own state, because roles may exist that restrict the caller. When the
+// node knows that there is no admin, every caller may do everything.
 func TestNodeRejectsCallsUntilRolesAreKnown(t *testing.T) {
 	g := guard(t, edge.Options{Admin: true}, "root")
 	for _, step := range []string{"no table", "not caught up"} {
@@ -517,7 +517,8 @@ func TestUploadActivatesOnlyDeployableTypes(t *testing.T) {
 	wantDenied(t, "a stream", stream(), true)
 }
 
-// Each rejection is recorded in the audit log, for a command of a stream too.
+// Each rejection is recorded in the audit log, including the rejection of a
+// command of a stream.
 func TestRejectionsByRolesAreAudited(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	log, err := audit.Open(audit.Options{Path: path, Node: "n1"})

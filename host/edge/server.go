@@ -35,8 +35,8 @@ type node interface {
 	// not serve everything; empty adds nothing.
 	Remarks() string
 	// Opened returns nil if the node accepts RPCs, and otherwise the reason why
-	// it does not yet. Until then the server answers only Initialize, /livez,
-	// /readyz, /metrics and the Internal services.
+	// it does not yet. Until then the server answers only InitializeCluster,
+	// /livez, /readyz, /metrics and the Internal services.
 	Opened() error
 	// Cluster returns the id of the node's cluster, or "" while the node has
 	// none. Responses carry the id, and calls that name a different cluster are
@@ -108,8 +108,8 @@ type Options struct {
 	// serves nothing else.
 	Internal map[string]http.Handler
 	// Certificates are the certificates of the client listener; if nil, the
-	// listener accepts calls without TLS only. With TLSOnly the listener rejects
-	// calls without TLS, except Internal services and health probes.
+	// listener does not speak TLS. If TLSOnly is set, it rejects calls without
+	// TLS, except those of Internal services and health probes.
 	Certificates *certs.Reloader
 	TLSOnly      bool
 	// PeerCertificates are the certificates of the peer listener, whose TLS
@@ -122,29 +122,31 @@ type Options struct {
 	DefaultDeadline time.Duration
 	MaxDeadline     time.Duration
 	// MaxMessageBytes limits the size of a message (default 1 MiB),
-	// MaxUploadBytes that of a message with a module (default 32 MiB).
+	// MaxUploadBytes limits a message with a module (default 32 MiB).
 	MaxMessageBytes int
 	MaxUploadBytes  int
-	// MaxUploads limits concurrent uploads (default 2), of which one address can
-	// have only one, because each upload holds a module in memory. A few more
-	// uploads can wait for their turn.
+	// MaxUploads limits concurrent uploads (default 2), because each upload
+	// holds a module in memory. One address can have only one upload at a
+	// time. A few more uploads can wait for their turn.
 	MaxUploads int
-	// MaxConns limits the client connections (default 4,096), MaxAddressConns
-	// those of one address (default half of MaxConns). Idle connections are
-	// closed to make room for new ones. Beyond the limit the node answers only
-	// health probes and other nodes.
+	// MaxConns limits the client connections (default 4,096), and
+	// MaxAddressConns limits the connections of one address (default half of
+	// MaxConns). Idle connections are closed to make room for new
+	// connections. Beyond the limit the node answers only health probes and
+	// other nodes.
 	MaxConns        int
 	MaxAddressConns int
-	// MaxPeerConns limits the connections of the peer listener (default 512),
-	// which clients do not share. One address can have at most half of them.
+	// MaxPeerConns limits the connections of the peer listener (default
+	// 512). Connections of clients do not count towards this limit. One
+	// address can have at most half of MaxPeerConns.
 	MaxPeerConns int
 	// MaxHealthConns limits the connections of the health listener (default 64).
 	MaxHealthConns int
 	// MaxStreams limits the long-lived streams of the node (default 1,024),
-	// MaxAddressStreams those of one address (default half of MaxStreams).
-	// MaxStreamInFlight limits the commands of one stream that were read but are
-	// not answered yet (default 4,096); at the limit the server stops reading
-	// from the stream.
+	// and MaxAddressStreams limits the streams of one address (default half
+	// of MaxStreams). MaxStreamInFlight limits the commands of one stream
+	// that were read but are not answered yet (default 4,096); at the limit
+	// the server stops reading from the stream.
 	MaxStreams        int
 	MaxAddressStreams int
 	MaxStreamInFlight int
@@ -153,7 +155,7 @@ type Options struct {
 	// the server stops reading from the stream. One message is always read,
 	// whatever its size.
 	MaxStreamBytes int
-	// MaxWaitingBytes is the same limit for all streams and calls together
+	// MaxWaitingBytes limits these bytes for all streams and calls together
 	// (default 256 MiB). A request that would exceed it fails with
 	// *admission.WaitingBytesError. It must be at least MaxMessageBytes.
 	MaxWaitingBytes int
@@ -261,8 +263,8 @@ func New(opts Options) *Server {
 //   - leaderproxy.Unsaid: a client cannot state a caller other than itself.
 //   - Encrypted, certs.Reloader and the console, if they are configured.
 //   - CrossOrigin and Origins: pages of foreign origins, DNS rebinding.
-//   - plainhttp: a request under /e/ becomes an API call, and one for
-//     /openapi.json several.
+//   - plainhttp: a request under /e/ becomes an API call, and a request for
+//     /openapi.json becomes several.
 //   - Gate: internal services branch off here. Other requests are
 //     authenticated, count for their caller's quota of connections, and are
 //     rejected until the node is open or if they are for a different cluster.
@@ -295,7 +297,8 @@ func (s *Server) Mount(api API) {
 			return opts.Auth.Wrap(next, admission.ClientOf)
 		}
 	}
-	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Types: api.Types, Entities: api.Entities, MaxBytes: opts.MaxMessageBytes, Budget: s.waiting})
+	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Types: api.Types, Entities: api.Entities, MaxBytes: opts.MaxMessageBytes, Budget: s.waiting,
+		Streams: s.guard, WriteStall: opts.WriteStall})
 	served := admission.CrossOrigin(admission.Origins(calls, opts.Hosts, opts.Origins), opts.Origins)
 	if opts.Console {
 		served = console.Wrap(served)
@@ -323,13 +326,13 @@ func (s *Server) Mount(api API) {
 	s.forPeers = leaderproxy.Handler(admission.Gate{Node: opts.Node, AnyCluster: true}.Wrap(public))
 }
 
-// Handler returns the handler that clients are served by, for tests and for
+// Handler returns the handler that serves clients, for tests and for
 // additional listeners.
 func (s *Server) Handler() http.Handler { return s.clients.http.Handler }
 
-// ForPeers serves, at leaderproxy.Path, the calls that other nodes forward for
-// their callers. Options.Internal mounts it after the check that the caller is a
-// node.
+// ForPeers returns the handler of the calls that other nodes forward for
+// their callers, at leaderproxy.Path. Options.Internal mounts it after the
+// check that the caller is a node.
 func (s *Server) ForPeers() http.Handler { return s.forPeers }
 
 // Serve accepts client connections until Shutdown, and then returns nil. It
@@ -343,8 +346,9 @@ func (s *Server) ServePeers(l net.Listener) error { return s.peers.serve(l) }
 // and nothing else. It does not authenticate callers and does not speak TLS.
 func (s *Server) ServeHealth(l net.Listener) error { return s.health.serve(l) }
 
-// Break closes every open connection and continues to accept new ones. Callers
-// that wait for a response can then retry at a different node.
+// Break closes every open connection and continues to accept new
+// connections. Callers that wait for a response can then retry at a
+// different node.
 func (s *Server) Break() {
 	s.clients.conns.CloseAll()
 	s.peers.conns.CloseAll()

@@ -103,8 +103,9 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// TestLargeModulesAreDownloadedInPieces: a gRPC client accepts 4 MiB per message
-// by default, and a module may have 16.
+// TestLargeModulesAreDownloadedInPieces: a module of up to 16 MiB is
+// downloaded in messages that a gRPC client accepts, which are at most 4 MiB
+// by default.
 func TestLargeModulesAreDownloadedInPieces(t *testing.T) {
 	s := serve(t, edge.Options{})
 	wasm := append([]byte("\x00asm-large"), bytes.Repeat([]byte("x"), 15<<20)...)

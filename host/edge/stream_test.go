@@ -97,8 +97,8 @@ func TestStreamLooksUpUnknownTypeOncePerMessage(t *testing.T) {
 	stream.CloseResponse()
 }
 
-// TestStreamProtocols: the stream works with every protocol and encoding, and a
-// failed command does not affect the others.
+// TestStreamProtocols: the stream works with every protocol and encoding,
+// and a failed command does not affect other commands.
 func TestStreamProtocols(t *testing.T) {
 	s := serve(t, edge.Options{})
 	for name, opts := range protocols() {

@@ -61,7 +61,8 @@ func (s subscribed) once(t testing.TB, want map[string]uint64) {
 	}
 }
 
-// fill gives some entities events, in turns, and returns how many each has.
+// fill makes some entities write events, in turns, and returns the number of
+// events of each entity.
 func fill(t *testing.T, c entityv1connect.EntityServiceClient, rounds int) map[string]uint64 {
 	t.Helper()
 	want := map[string]uint64{}
@@ -134,8 +135,9 @@ func (s subscribed) cursors() (out []string) {
 	return out
 }
 
-// TestPartialCursors: joined in order, partial cursors are equal to whole ones,
-// and the last one covers events that did not match.
+// TestPartialCursors: a reader that joins the partial cursors in order has,
+// after each event, the same cursor as a reader of whole cursors. The last
+// partial cursor also covers events that did not match.
 func TestPartialCursors(t *testing.T) {
 	s := serve(t, edge.Options{})
 	c := s.entities()
@@ -214,9 +216,9 @@ func TestForeignCursors(t *testing.T) {
 
 // TestCursorOfLostHistoryIsRejected: two clusters with the same name have the same
 // number of events, for example a cluster and a restored copy of its data that
-// has diverged. A cursor of one is rejected by the other, for every form of
-// request. A cursor of an earlier release, which does not identify its history,
-// is accepted.
+// has diverged. A cursor of one cluster is rejected by the other cluster,
+// for every form of request. A cursor of an earlier release, which does not
+// identify its history, is accepted.
 func TestCursorOfLostHistoryIsRejected(t *testing.T) {
 	first := serve(t, edge.Options{})
 	want := fill(t, first.entities(), 1)
@@ -271,10 +273,10 @@ func TestCursorOfLostHistoryIsRejected(t *testing.T) {
 	all.once(t, want)
 }
 
-// TestLeaderRejectsCursorsAhead: a follower's replica cannot distinguish
-// a log that was truncated from one that it has not received completely, so a
-// subscription whose cursor is ahead of the replica is served by the leader,
-// which can.
+// TestLeaderRejectsCursorsAhead: a subscription whose cursor is ahead of a
+// follower's replica is served by the leader. The leader knows whether its
+// log was truncated, while the follower may just not have received the whole
+// log yet.
 func TestLeaderRejectsCursorsAhead(t *testing.T) {
 	c, h2 := serveFleet(t, 2)
 	c.Forwards = true
@@ -304,8 +306,9 @@ func TestLeaderRejectsCursorsAhead(t *testing.T) {
 	}
 }
 
-// TestCursorOfFasterReplicaIsAccepted: a position from a different replica is valid even if
-// the leader has not applied as much yet; the reader continues when it has.
+// TestCursorOfFasterReplicaIsAccepted: a cursor that a different replica has
+// sent is valid even if the leader has not applied as many entries as that
+// replica. The subscription continues when the leader has applied them.
 func TestCursorOfFasterReplicaIsAccepted(t *testing.T) {
 	s := serve(t, edge.Options{})
 	c := s.entities()
@@ -331,9 +334,9 @@ func TestCursorOfFasterReplicaIsAccepted(t *testing.T) {
 	}
 }
 
-// TestSubscriptionFromNewestEvent: a subscription from the newest event is sent
-// its start position, then each event that is committed later, and no earlier
-// one. It can continue with its cursor.
+// TestSubscriptionFromNewestEvent: a subscription from the newest event is
+// sent its start position, then each event that is committed later, and no
+// earlier event. A new subscription can continue from the cursor.
 func TestSubscriptionFromNewestEvent(t *testing.T) {
 	c, h2 := serveFleet(t, 3)
 	c.Forwards = true
@@ -391,7 +394,8 @@ func TestSubscriptionFromNewestEvent(t *testing.T) {
 	}
 }
 
-// after checks that events follow known ones without gaps.
+// after checks that the events of each entity follow the last known sequence
+// of the entity without gaps.
 func (s subscribed) after(t testing.TB, known map[string]uint64) {
 	t.Helper()
 	for _, e := range s {
@@ -491,8 +495,8 @@ func TestSubscriptionsEndAtStop(t *testing.T) {
 }
 
 // TestFollowingStreamEndsWithoutQuorum: a following stream ends with
-// unavailable if its node has no quorum of a shard, or no leader is known, and
-// continues if that lasts only for a moment.
+// unavailable if its node has no quorum of a shard, or no leader is known,
+// and continues if this state lasts only for a moment.
 func TestFollowingStreamEndsWithoutQuorum(t *testing.T) {
 	for name, cut := range map[string]func(*rpctest.Fleet){
 		"no quorum": func(c *rpctest.Fleet) { c.Node(2).CutOff.Store(true) },

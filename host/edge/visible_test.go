@@ -40,7 +40,7 @@ func reads(prefixes ...string) access.Rule {
 }
 
 // TestListingsShowWhatTheirCallersMaySee: a listing contains only entities that
-// its caller may see, and reveals nothing about the others.
+// its caller may see, and reveals nothing about other entities.
 func TestListingsShowWhatTheirCallersMaySee(t *testing.T) {
 	g := guard(t, edge.Options{}, "root", "ann", "bo", "cy")
 	g.begin(t)
@@ -73,8 +73,8 @@ func TestListingsShowWhatTheirCallersMaySee(t *testing.T) {
 		}
 		alone[size] = pages
 	}
-	// Now other entities exist before, between and after those; the listing must
-	// not reveal that.
+	// Now other entities exist before, between and after the visible ones;
+	// the listing must not reveal these entities.
 	fill("aa", "ann", "anna/1", "bo/1", "open", "opens/1", "z")
 	for size, before := range alone {
 		ids, pages, err := g.list(t, "ann", "", "", size)
@@ -97,7 +97,7 @@ func TestListingsShowWhatTheirCallersMaySee(t *testing.T) {
 		_, _, err := g.list(t, who, prefix, "", 3)
 		wantDenied(t, who+" lists "+prefix, err, true)
 	}
-	// The token is only valid for the same visible prefixes.
+	// The token is valid only for a caller that may see the same prefixes.
 	token := alone[3][0].GetNextPageToken()
 	if _, _, err := g.list(t, "root", "", token, 3); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("of one who may see all: %v", err)

@@ -35,8 +35,8 @@ func (s *site) queued(t *testing.T, want int) {
 }
 
 // TestWaitingBytesBudgetRejectsCalls: calls fill the budget of waiting bytes. Beyond it,
-// calls and commands of streams are rejected with the limit's error and nothing
-// is done; answered ones make room.
+// calls and commands of streams are rejected with the limit's error and
+// nothing is done; answered calls make room.
 func TestWaitingBytesBudgetRejectsCalls(t *testing.T) {
 	const limit, each = 5 << 20, 900 << 10
 	s := serve(t, edge.Options{MaxWaitingBytes: limit})
@@ -48,7 +48,8 @@ func TestWaitingBytesBudgetRejectsCalls(t *testing.T) {
 		_, err := s.entities().SendCommand(t.Context(), connect.NewRequest(m))
 		done <- err
 	}
-	// While a call is read and decoded, more is charged for it.
+	// A call is charged more bytes while it is read and decoded than while
+	// it waits.
 	go send("a")
 	s.queued(t, 1)
 	go send("b")

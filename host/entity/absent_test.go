@@ -9,9 +9,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestFirstCommandOfAbsentEntityReadsNothing checks that if an entity is known
-// to have no record, its first command is decided in the same turn without
-// reading a history, and that an evicted entity is read.
+// TestFirstCommandOfAbsentEntityReadsNothing checks that if an entity is
+// known to have no record, its first command is decided in the same turn
+// without reading a history, and that the history of an evicted entity is
+// read.
 func TestFirstCommandOfAbsentEntityReadsNothing(t *testing.T) {
 	w := quiet(t)
 	w.core.stats.Loads = 1 // the world reports an entity as absent at every second load

@@ -113,7 +113,8 @@ func (g *adder) Apply(h uint64, frames []byte) error {
 }
 
 // bound checks that the guest runs under the revision in the shard's log, or
-// under one with the same module. An older or newer module must not run.
+// under a revision with the same module. An older or newer module must not
+// run.
 func (g *adder) bound() {
 	if g.rev/2 != g.w.revision/2 {
 		g.w.problem("a guest of revision %d ran, the log is at %d", g.rev, g.w.revision)
@@ -182,7 +183,7 @@ func (g *adder) Handle(h uint64, frames []byte, _ Env) ([]byte, error) {
 		}
 		out = abi.AppendEvent(out, abi.RunEnded, req.Payload)
 		if req.Source.Kind == abi.SourceEntity {
-			break // the world uses all messages of a delivery as its answer
+			break // in the world, all messages that a delivery causes are its answer
 		}
 		out = abi.AppendSend(out, abi.Send{EntityType: []byte("tally"), EntityID: []byte("parent"), Command: []byte("note"), Payload: []byte("1")})
 	case "raw":

@@ -46,7 +46,7 @@ func (c *core) finishStart(e *entity, r *request.Request) {
 }
 
 // recordStop executes a caller's request to passivate an always-on entity. It
-// writes a record, so that later leaders do not start the entity either.
+// writes a record, so that no later leader starts the entity either.
 func (d *decider) recordStop(e *entity, r *request.Request) bool {
 	if !e.typ.AlwaysOn || e.typ.Singleton || !e.exists {
 		return false

@@ -50,8 +50,8 @@ func (w *world) ListExisting(_ context.Context, _ sharding.ShardID, _, after str
 	return ids, nil
 }
 
-// missing counts the entities that should be in memory and are neither there
-// nor held back after a failure.
+// missing counts the entities that should be in memory but are not, except
+// those that are held back after a failure.
 func (w *world) missing() (n int) {
 	s := w.core.shard(worldShard)
 	if !w.autostart || w.bounded || w.core.opts.ExecutorBytes < 100 {
@@ -104,9 +104,9 @@ func (w *world) inMemory() (ids []string) {
 	return ids
 }
 
-// TestAlwaysOnEntitiesRestartAfterLeaderChange checks that after a change of the leader every
-// entity that exists and is not stopped is in memory without a request, and
-// stays there while it is idle.
+// TestAlwaysOnEntitiesRestartAfterLeaderChange checks that after a change of
+// the leader every existing entity that is not stopped is loaded without a
+// request, and stays in memory while it is idle.
 func TestAlwaysOnEntitiesRestartAfterLeaderChange(t *testing.T) {
 	w := keeper(t)
 	const entities = 30

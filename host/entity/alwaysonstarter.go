@@ -36,14 +36,14 @@ const (
 	// retry is the wait after the first failure. It doubles up to retryMost.
 	retry     = time.Second
 	retryMost = 5 * time.Minute
-	// crowdedFor is how long nothing is started after the executor's memory was
-	// found full.
+	// crowdedFor is how long no entity is started after the executor's memory
+	// was found full.
 	crowdedFor = 10 * time.Second
 )
 
-// existingReader lists the ids of a type's entities that exist and are not
-// stopped, in order, after the given id. It returns fewer than limit only at
-// the end.
+// existingReader lists the ids of a type's existing entities that are not
+// stopped, in order, beginning after the given id. A result with fewer than
+// limit ids is the last page.
 type existingReader interface {
 	ListExisting(ctx context.Context, shard sharding.ShardID, entityType, after string, limit int) ([]string, error)
 }
@@ -66,11 +66,11 @@ type alwaysOnExecutor interface {
 	List(*alwaysOnScan)
 }
 
-// alwaysOnTypes are the always-on types that this node serves. No method may
-// block.
+// alwaysOnTypes lists the always-on types that this node serves. No method
+// may block.
 type alwaysOnTypes interface {
-	// AlwaysOn returns the names of the types. It is called when a shard is led
-	// and when activations change.
+	// AlwaysOn returns the names of the types. It is called when the executor
+	// begins to lead a shard and when activations change.
 	AlwaysOn() []string
 	// Singletons returns the entities of singleton types that belong to a shard.
 	Singletons(sharding.ShardID) []sharding.EntityID
@@ -193,8 +193,8 @@ func (m *alwaysOnStarter) enqueueTypes(s *alwaysOnShard, types []string) {
 	}
 }
 
-// UpdateTypes updates the list of always-on types, and starts the entities of new
-// ones in all shards that are led.
+// UpdateTypes updates the list of always-on types, and starts the entities of
+// new types in all shards that the executor leads.
 func (m *alwaysOnStarter) UpdateTypes() {
 	known := m.types
 	m.types = m.opts.Types.AlwaysOn()
@@ -281,7 +281,7 @@ func (m *alwaysOnStarter) next(s *alwaysOnShard, now int64) (id sharding.EntityI
 }
 
 // retry returns a held-back entity whose retry is due. The count of its
-// failures is kept until it is started.
+// failures is kept until the entity is started.
 func (s *alwaysOnShard) retry(now int64) (id sharding.EntityID, ok bool) {
 	s.backAt = 0
 	for e, b := range s.back {

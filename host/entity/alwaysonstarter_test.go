@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// fakeExecutor is an executor whose entities are started, with lists of existing ids
-// per shard.
+// fakeExecutor is the executor whose entities an alwaysOnStarter starts. It
+// has lists of existing ids per shard.
 type fakeExecutor struct {
 	now      time.Time
 	deferred bool
@@ -204,9 +204,9 @@ func TestUnreadableTypeIsRetried(t *testing.T) {
 	}
 }
 
-// TestNewAlwaysOnTypesAreStarted checks that the ids of a new type are read in
-// all shards that the executor leads, that those of a known type are not read
-// again, and that singletons are started without reading ids.
+// TestNewAlwaysOnTypesAreStarted checks that the ids of a new type are read
+// in all shards that the executor leads, that the ids of a known type are not
+// read again, and that singletons are started without reading ids.
 func TestNewAlwaysOnTypesAreStarted(t *testing.T) {
 	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"], w.existing["b"] = []string{"x"}, []string{"y"}
@@ -231,9 +231,9 @@ func TestNewAlwaysOnTypesAreStarted(t *testing.T) {
 	}
 }
 
-// TestLostShardStartsNoEntities checks that once the leadership has ended,
-// nothing is started, neither ids that were already read nor those of a scan
-// that returns late.
+// TestLostShardStartsNoEntities checks that once the leadership has ended, no
+// entity is started, whether its id was read before or is in a scan that
+// returns late.
 func TestLostShardStartsNoEntities(t *testing.T) {
 	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"] = []string{"x", "y"}

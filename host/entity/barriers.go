@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// commitBarriers are the commit barriers of a shard. They hold the outcomes of
-// requests until everything that these have seen is committed and, for reads,
-// until a ReadIndex round has confirmed that this node still leads.
+// commitBarriers are the commit barriers of a shard. They hold the outcome of
+// a request until everything that the request has seen is committed and, for
+// reads, until a ReadIndex round has confirmed that this node still leads.
 //
 //	await --> gate decided, round confirmed --> answered
 //	     \-> round failed                   --> answered: not the leader
@@ -48,9 +48,9 @@ func (g *commitBarriers) await(r *request.Request, barrier uint64, reads bool, d
 	return false
 }
 
-// RequestReadRound requests the ReadIndex round of a query that waits for its
-// entity, and reports whether the request needed one. next is the number of the
-// next round.
+// RequestReadRound requests a ReadIndex round for a query that waits for its
+// entity, and reports whether the query needed a new round. next is the
+// number of the next round.
 func (g *commitBarriers) RequestReadRound(r *request.Request, next uint64) bool {
 	if r.Kind != request.Query || r.Exec.Round != 0 {
 		return false
@@ -60,7 +60,7 @@ func (g *commitBarriers) RequestReadRound(r *request.Request, next uint64) bool 
 }
 
 // hasReadRound reports whether the request's round is confirmed or in
-// progress. If the round failed, the request needs another one.
+// progress. If the round failed, the request needs another round.
 func (g *commitBarriers) hasReadRound(r *request.Request) bool {
 	return r.Exec.Round != 0 && (r.Exec.Round <= g.confirmed || r.Exec.Round > g.failedRound)
 }
@@ -70,7 +70,7 @@ func (g *commitBarriers) hasReadRound(r *request.Request) bool {
 func (g *commitBarriers) NeedsRound() bool { return g.needsRound }
 
 // Confirm notes a confirmed ReadIndex round and reports whether it is higher
-// than the previous ones.
+// than all previous rounds.
 func (g *commitBarriers) Confirm(round uint64) bool {
 	if round <= g.confirmed {
 		return false
@@ -80,7 +80,7 @@ func (g *commitBarriers) Confirm(round uint64) bool {
 }
 
 // Fail removes the outcomes that wait for a failed ReadIndex round, and calls
-// to with each.
+// to(r) for the request r of each.
 func (g *commitBarriers) Fail(round uint64, to func(*request.Request)) {
 	g.failedRound = max(g.failedRound, round)
 	g.take(func(r *request.Request) bool { return g.confirmed < r.Exec.Round && r.Exec.Round <= round }, to)
@@ -97,8 +97,8 @@ func (g *commitBarriers) AssignRound(round uint64) {
 	}
 }
 
-// take removes the outcomes for which picked returns true, and calls to with
-// each.
+// take removes the outcomes for which picked returns true, and calls to(r)
+// for the request r of each.
 func (g *commitBarriers) take(picked func(*request.Request) bool, to func(*request.Request)) {
 	keep := g.awaiting[:0]
 	for _, r := range g.awaiting {
@@ -113,8 +113,9 @@ func (g *commitBarriers) take(picked func(*request.Request) bool, to func(*reque
 }
 
 // takeLost removes and returns the outcomes that may have seen the lost
-// proposal with this number. saw has the entities of that proposal. Their
-// outcomes may have seen it if they wait for it or for a later proposal.
+// proposal with this number. saw has the entities of that proposal. An
+// outcome of such an entity may have seen the proposal if it waits for that
+// proposal or for a later one.
 func (g *commitBarriers) takeLost(number uint64, saw map[sharding.EntityID]struct{}) (freed []*request.Request) {
 	g.awaiting = slices.DeleteFunc(g.awaiting, func(r *request.Request) bool {
 		_, it := saw[r.Entity]

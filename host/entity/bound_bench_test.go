@@ -32,9 +32,9 @@ func (j *bench) query(id string) *request.Request {
 		Entity: sharding.EntityID{Type: "t", ID: id}}
 }
 
-// executorSteps returns the steps between which an executor checks its queues.
-// Each has as much work as its bound allows. The function that make returns
-// performs the step once.
+// executorSteps returns the steps between which an executor checks its
+// queues. Each step has as much work as its bound allows. make prepares a
+// step and returns a function that performs it once.
 func executorSteps(b *testing.B) []struct {
 	name string
 	make func() func()

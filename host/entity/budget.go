@@ -27,7 +27,8 @@ func NewBudget(perSecond int64) *Budget {
 	return &Budget{perSecond: float64(perSecond)}
 }
 
-// Wait returns how long commands must wait until the debt is paid.
+// Wait returns how long commands must wait until the debt is paid, or 0 if
+// there is none.
 func (b *Budget) Wait(now int64) time.Duration {
 	if b == nil {
 		return 0

@@ -23,7 +23,7 @@ func TestCommandsOverBudgetAreRejected(t *testing.T) {
 			} else {
 				w.typ.BytesBudget = NewBudget(10)
 			}
-			w.tell("a") // this is command 1
+			w.tell("a") // the command's id is 1
 			records := len(w.log)
 			var limited *request.RateLimitedError
 			if res := w.askOf("b", request.Command, "add", "another"); !errors.As(res.Err, &limited) || !errors.Is(res.Err, request.ErrBusy) || limited.Limit != name || limited.RetryAfter <= 0 {

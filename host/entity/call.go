@@ -17,7 +17,7 @@ const (
 	callQuery
 	callLoad // opens the instance if it is new, loads the entity if it is new, and applies a chunk
 	callSnapshot
-	callState // like callSnapshot, for the state check
+	callState // takes a state like callSnapshot, for the state check
 )
 
 // guestCall is one guest call. Exec may run long, and may then be on a
@@ -194,12 +194,12 @@ func (c *core) requeue(v *guestCall) {
 		s.settle(v.req, request.Result{Err: notLeader(s)})
 		return
 	}
-	v.req.Again = true // other requests have been served since
+	v.req.Again = true // other requests were served during the call
 	c.dispatch(s, v.req)
 }
 
 // chargeCheck charges the cost of a payload check to the fuel budget of the
-// type. Records and replies show the guest's fuel only.
+// type. Records and replies show only the fuel that the guest has spent.
 func (c *core) chargeCheck(e *entity, v *guestCall) {
 	fuel := uint64(v.steps) * checkStepFuel
 	if v.kind != callHandle || fuel == 0 {
@@ -244,7 +244,7 @@ func (c *core) fault(e *entity, r *request.Request, err error) {
 
 // faultOf returns the error that a request gets for a fault of its entity. A
 // message to a run is not rejected after a few faults: it waits, as for a
-// quarantined entity, until a module serves that can continue the run.
+// quarantined entity, until the type gets a module that can continue the run.
 func (t *Type) faultOf(r *request.Request, err error) error {
 	var fault *request.GuestFaultError
 	if t.Workflow && r.Kind == request.Deliver && errors.As(err, &fault) {

@@ -8,7 +8,8 @@ import (
 )
 
 // commandFrame appends the frames of a command for an entity of type t at the
-// given sequence. The command is the request's, unless a run is ended instead.
+// given sequence. The command is that of the request, or commandEnd if the
+// node ends a run instead.
 func commandFrame(f []byte, t *Type, at journal.Sequence, r *request.Request, env Env) []byte {
 	name, payload := r.Name, r.Payload
 	if r.Exec.End != nil {

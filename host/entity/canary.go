@@ -4,9 +4,9 @@ import "github.com/hostd/hostd/sharding"
 
 // CanaryStage is the progress of a module's rollout for a type.
 type CanaryStage struct {
-	// Made identifies activations that differ only in their revision: the
-	// revision under which this node first served the module with the same
-	// limits, or 0 if this activation equals no other.
+	// Made is equal for activations that differ only in their revision. It is
+	// the revision under which this node first served the module with these
+	// limits, or 0 if no other activation equals this one.
 	Made uint64
 	// Canary serves a part of the entities. It may be nil.
 	Canary *Canary
@@ -23,14 +23,14 @@ type Canary struct {
 	Part canaryPart
 }
 
-// canaryPart is the part of a type's entities that a canary serves.
+// canaryPart knows which of a type's entities a canary serves.
 type canaryPart interface {
 	// Serves reports whether the canary serves the entity. It does not block.
 	Serves(sharding.EntityID) bool
 }
 
-// For returns the activation that serves an entity of the type: t itself or its
-// Canary's. It is nil if there is none.
+// For returns the activation that serves an entity of the type: t, or the
+// Type of its Canary. It returns nil if no activation serves the entity.
 func (t *Type) For(id sharding.EntityID) *Type {
 	if t == nil || t.Canary == nil || !t.Canary.Part.Serves(id) {
 		return t

@@ -62,8 +62,8 @@ func (w *world) carriedOut(a *asked, records int) {
 }
 
 // TestWritePausedEntitiesWait checks that entities whose writes are paused
-// write nothing until the activations change, answer queries, and need not be
-// loaded again when writes resume.
+// write nothing until the activations change, answer queries, and and stay
+// loaded when writes resume.
 func TestWritePausedEntitiesWait(t *testing.T) {
 	w := quiet(t)
 	w.follow(same)
@@ -88,9 +88,9 @@ func TestWritePausedEntitiesWait(t *testing.T) {
 	}
 }
 
-// TestOutdatedGuestCallsHaveNoEffect checks that a guest call that returns after its
-// entity's writes were paused, or after it got another module, has no effect,
-// and that its request is decided again.
+// TestOutdatedGuestCallsHaveNoEffect checks that a guest call has no effect
+// if it returns after its entity's writes were paused, or after the entity
+// got another module. Its request is decided again.
 func TestOutdatedGuestCallsHaveNoEffect(t *testing.T) {
 	for name, change := range map[string]func(*Type){
 		"paused":         mute,

@@ -38,15 +38,15 @@ type entity struct {
 	phase phase
 	waits
 	seg     resident.Segment
-	exists  bool // if in memory: it has a record, and its last record did not delete it
+	exists  bool // valid in memory: the entity has a record, and its last record did not delete it
 	stopped bool // the entity left memory and must not be started before its next request
-	costly  bool // the entity's load replayed much, and there is no snapshot since
+	costly  bool // the entity's load replayed much, and no snapshot was taken since
 	replay  historyReplay
 
 	// State in memory as the next command sees it, ahead of the commit.
 	inst     *instance
 	handle   uint32
-	touched  resident.Tick // time of the last use, up to touchEvery too old
+	touched  resident.Tick // time of the last use; may be too early by up to touchEvery
 	typ      *Type
 	sequence journal.Sequence
 	hash     journal.Hash
@@ -101,7 +101,7 @@ type core struct {
 	heat          resident.Heat
 	index         uint64   // index of the log entry whose apply result is being taken
 	leaving       []*shard // shards with entities of an ended leadership
-	mayLeave      int      // number of these entities that may leave in this turn
+	mayLeave      int      // number of entities of shards in leaving that may leave memory in this turn
 }
 
 // Stats counts the work of an executor since it started.
@@ -114,12 +114,12 @@ type Stats struct {
 	Preemptions                                                      uint64 // guest calls that the executor continued without
 	Proposals, ProposedRecords                                       uint64
 	Refused                                                          uint64 // rejected messages
-	Snapshots, SnapshotLoads                                         uint64 // snapshots proposed, and loads that used one
+	Snapshots, SnapshotLoads                                         uint64 // snapshots proposed, and loads that used a snapshot
 	SnapshotsTooLarge                                                uint64 // states too large for a snapshot
 	Timers, AlwaysOnStarts                                           uint64 // timers fired, and always-on entities started
 	Passivations, Shed, Recycled                                     uint64 // entities passivated when idle or on request, entities evicted to free memory, and instances closed to free memory
 	Quarantines                                                      uint64 // times that an entity was quarantined
-	TimersDue                                                        int    // timers read as due and not fired
+	TimersDue                                                        int    // due timers that were read and have not fired
 	Resident                                                         int    // entities in memory
 	Entities, Instances                                              int
 	GuestBytes                                                       int64
@@ -365,8 +365,8 @@ func (c *core) serve(e *entity) bool {
 	c.residents.noteUse(e)
 	t := c.typeOf(e.id)
 	if !t.Same(e.typ) {
-		// Another module is active now, or no module that this node can serve.
-		// The entity's state is rebuilt from its history.
+		// The entity has another module now, or none that this node can serve. Its
+		// state is rebuilt from its history.
 		c.unloaded[e] = struct{}{}
 		c.reload(e)
 		return true

@@ -54,8 +54,8 @@ func (t *typeCounter) Stats() TypeStats {
 }
 
 // typeCounters holds an executor's counters by entity type. The executor's
-// goroutine adds types, of which there are as many as are active on the node.
-// Stats may be called from any goroutine.
+// goroutine adds types; their number is bounded by the types that were active
+// on the node. Stats may be called from any goroutine.
 type typeCounters struct {
 	Table *StageTable // nil disables counting of durations
 

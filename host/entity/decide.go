@@ -130,7 +130,7 @@ func (d *decider) rejectPayload(e *entity, v *guestCall) {
 	r := v.req
 	switch payload, is := errors.AsType[*request.InvalidPayloadError](v.payloadErr); {
 	case v.kind == callHandle && v.detached && d.isOutdated(e):
-		r.Again = true // the other module's schemas decide
+		r.Again = true // the schemas of the entity's new module decide
 		d.exec.dispatch(e.shard, r)
 	case is && r.Kind == request.Deliver:
 		d.turnDown(e, r, v.env.Now, payload.Rejection())
@@ -324,16 +324,16 @@ func (d *decider) refusesOutput(err error) error {
 }
 
 // rejectOutput ends a request whose output cannot be stored, as if the guest
-// had rejected it, and discards the entity's evolved state. If the manifest
-// does not allow a send and the request is from a timer that fires once, the
-// timer is kept for a retry, like one whose command the module does not have,
-// because another module may allow the send.
+// had rejected it, and discards the entity's evolved state. A timer
+// that fires once is kept and tried again if the manifest does not allow the
+// command's send, because a later module may allow it; so is a timer whose
+// command the module does not have.
 func (d *decider) rejectOutput(e *entity, v *guestCall, refused error, unlisted bool) {
 	r := v.req
 	d.stats.Rejections++
 	e.inst.Pool().Counter(d.types, e.typ).Rejection()
 	d.output.Reset()
-	d.output.HasState = true // it has no state, but the guest's state must be discarded
+	d.output.HasState = true // the output has no state, but HasState makes the executor discard the guest's state
 	switch {
 	case r.Kind == request.Deliver:
 		code := request.CodeOutOfRange

@@ -8,9 +8,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestDeposedLeaderAnswersNothing checks that no answer to a query, and no
-// rejection that depends on state, is sent before a ReadIndex round requested
-// after the request is confirmed. A deposed leader gets no confirmation.
+// TestDeposedLeaderAnswersNothing checks that answers to queries, and
+// rejections that depend on state, wait until a ReadIndex round that was
+// requested after the query or command arrived is confirmed. A deposed leader
+// gets no confirmation.
 func TestDeposedLeaderAnswersNothing(t *testing.T) {
 	for name, r := range map[string]request.Request{
 		"query":     {Kind: request.Query, Name: "sum", ExpectedSequence: request.NoExpectation},

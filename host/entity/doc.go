@@ -22,7 +22,7 @@
 //     outcomes that wait for them (shard.go, propose.go, shardlog.go).
 //   - The executor is the thin loop around the core: a queue, a timer, guest calls
 //     and their preemption (executor.go, preemption.go).
-//   - Loaders are goroutines that read histories for it (loaders.go).
+//   - Loaders are goroutines that read histories for the core (loaders.go).
 //
 // A request passes these stages:
 //

@@ -16,7 +16,7 @@ type extra struct {
 	load        *load
 	beyond      window.Beyond    // filter for command ids that are older than the window
 	whole       bool             // the next load reads the whole window
-	below       journal.Sequence // only snapshots with a lower sequence load; 0 for no limit
+	below       journal.Sequence // only snapshots with a lower sequence are loaded; 0 for no limit
 	messages    *entityMessages  // inbox and outbox
 	rowOnly     bool             // the entity is in memory without a guest, only to be deleted
 	windowStart windowStart      // beginning of the window for the next snapshot
@@ -43,8 +43,8 @@ func (e *entity) trimExtra() {
 	}
 }
 
-// chain returns how many messages led to the start of a run, 0 if a client
-// started it.
+// chain returns how many messages led to the start of a run, or 0 if a client
+// started the run.
 func (e *entity) chain() uint8 {
 	if e.extra == nil {
 		return 0
@@ -96,7 +96,8 @@ func (e *entity) Key() uint32 { return e.key }
 // Place implements resident.Member.
 func (e *entity) Place() (*resident.Links[*entity], *resident.Segment) { return &e.place, &e.seg }
 
-// typeName returns the name of a type in memory that all its entities share.
+// typeName returns a copy of a type's name that all entities of the type
+// share, to save memory.
 func (m *residents) typeName(name string) string {
 	if t := m.opts.Types.Lookup(name); t != nil && t.Name == name {
 		return t.Name
@@ -148,9 +149,9 @@ func (c *core) isQuarantined(e *entity) bool {
 }
 
 // turnAway rejects the requests that wait for a quarantined entity, except
-// those of operators that skip a timer or delete the entity. Such a request
-// needs the entity's history and not the command that faults, so the entity is
-// loaded for it. turnAway reports whether there is such a request.
+// operators' requests that skip a timer or delete the entity. Such a request
+// needs the entity's history and not the command that faults, so the entity
+// is loaded for it. turnAway reports whether there is such a request.
 func (e *entity) turnAway() bool {
 	for n := e.waiting.Len(); n > 0; n-- {
 		if r := e.waiting.Pop(); r.Kind == request.SkipTimer || r.Kind == request.Delete {

@@ -18,7 +18,7 @@ const (
 	eventCallReturned                            // Call has returned, after the executor continued without it
 	eventActivationsChanged                      // the activations served by the node have changed
 	eventIdleTimesChanged                        // the settings of idle times or of suspended types have changed
-	eventReopened                                // others changed Shard, whose log clock is now Clock
+	eventReopened                                // entries from outside the executor changed Shard; its log clock is now Clock
 	eventAsked                                   // Ask must be called
 	chunkRead
 	timersRead

@@ -116,7 +116,7 @@ func (l *executor) LeaderChanged(shard sharding.ShardID, term sharding.Term, sel
 type appliedEntry struct {
 	Shard    sharding.ShardID
 	Term     sharding.Term // term of the raft entry
-	NoOp     bool          // the entry is the first one of a new leader: everything before it is applied
+	NoOp     bool          // the entry is the first of a new leader: all entries before it are applied
 	Fence    sharding.Term
 	Proposal uint64
 	Index    uint64 // index of the raft entry

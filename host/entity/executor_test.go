@@ -65,7 +65,7 @@ func (g *sleeper) Handle(h uint64, frames []byte, env Env) ([]byte, error) {
 		return nil, err
 	}
 	if string(req.Name) == "slow" {
-		if g.slept.Add(1)%2 == 0 && env.Long != nil { // the watchdog detects the other calls
+		if g.slept.Add(1)%2 == 0 && env.Long != nil { // every second call preempts itself; the watchdog detects the others
 			env.Long.Preempt()
 		}
 		time.Sleep(20 * time.Millisecond)

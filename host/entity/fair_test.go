@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// someCallers returns callers, including the anonymous one.
+// someCallers returns callers, including the anonymous caller.
 func someCallers(t testing.TB) []*principal.Principal {
 	t.Helper()
 	out := []*principal.Principal{nil}
@@ -26,9 +26,8 @@ func someCallers(t testing.TB) []*principal.Principal {
 
 // TestCallersShareExecutorFairly lets one caller queue 200 commands, to one
 // entity or to many, and then lets each of the other callers queue 20. Each
-// caller must get its share of the first decisions, and its commands to an
-// entity must stay in order, even if the shard was full and deferred all of
-// them.
+// caller must get its share of the first decisions. Its commands to an entity
+// must stay in order, even if the shard was full and deferred all commands.
 func TestCallersShareExecutorFairly(t *testing.T) {
 	who := someCallers(t)
 	for _, entities := range []int{1, 50} {

@@ -6,16 +6,17 @@ import (
 	"github.com/hostd/hostd/host/principal"
 )
 
-// Callers and types are hashed to places in a ring, which bounds the ring.
-// Callers with the same hash share a place. The place of a caller never
-// changes, because otherwise its requests could overtake each other.
+// Callers and types are hashed to places in a ring, so that the size of the
+// ring is bounded. Callers with the same hash share a place. The place of a
+// caller never changes, because otherwise its requests could overtake each
+// other.
 const (
 	callers = 64
 	types   = 16
 )
 
 // fairQueue is the queue of an executor. Callers take turns, the types of a
-// caller take turns, and items with the same caller and type are in order.
+// caller take turns, and items with the same caller and type stay in order.
 // While only one caller with one type waits, the queue is a plain list and
 // nothing is hashed.
 //
@@ -45,8 +46,8 @@ type caller[T any] struct {
 	types ring[list[T]]
 }
 
-// ring holds the places with items, the index of the one whose turn is next,
-// and the queues of removed places, for reuse.
+// ring holds the places with items, the index of the place whose turn is
+// next, and the queues of removed places, for reuse.
 type ring[E any] struct {
 	in   []place[E]
 	next int

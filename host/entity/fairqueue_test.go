@@ -39,8 +39,9 @@ type item struct {
 	n    int
 }
 
-// TestFairQueueServesCallersEqually checks that if one caller has 200 items and others have
-// few, each of the others is served as often as the first while it has items.
+// TestFairQueueServesCallersEqually checks that callers with items take equal
+// turns: a caller with 200 items is served no more often than callers with
+// few items, until their items run out.
 func TestFairQueueServesCallersEqually(t *testing.T) {
 	var q fairQueue[item]
 	who := apart(t, &q, 3)
@@ -97,10 +98,10 @@ func TestFairQueueServesTypesOfCallerEqually(t *testing.T) {
 	}
 }
 
-// TestFairQueueMatchesModel checks under random operations that no item is lost
-// or duplicated, that items with the same caller and type stay in order, and
-// that a caller is never served twice before an item of another caller that was
-// already waiting at the first of these two turns.
+// TestFairQueueMatchesModel checks under random operations that no item is
+// lost or duplicated, that items with the same caller and type stay in order,
+// and that no caller gets more than two turns while another caller waits for
+// a turn.
 func TestFairQueueMatchesModel(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -141,7 +142,7 @@ func TestFairQueueMatchesModel(t *testing.T) {
 					}
 				}
 				waiting = slices.Delete(waiting, at, at+1)
-				// The places that this place has overtaken.
+				// The places that wait while this place is served.
 				waits := map[uint64]bool{}
 				for _, w := range waiting {
 					waits[place[w.who]] = true

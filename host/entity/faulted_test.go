@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestFaultsExpireAfterAnHour checks that an entity outside memory is known for an
-// hour after its last fault or the end of its quarantine, and no longer, so
-// that callers with new ids cannot grow the executor without bound.
+// TestFaultsExpireAfterAnHour checks that the executor forgets an entity
+// outside memory an hour after its last fault or the end of its quarantine.
+// Otherwise callers with new ids could make the executor grow without bound.
 func TestFaultsExpireAfterAnHour(t *testing.T) {
 	w := quiet(t)
 	const once = 300
@@ -42,8 +42,9 @@ func TestFaultsExpireAfterAnHour(t *testing.T) {
 	}
 }
 
-// TestFaultSetIsBounded tests one entity below, at and above the limit. At the
-// limit, the faults that would expire first are forgotten.
+// TestFaultSetIsBounded tests a faultSet with one entity less than its limit,
+// with as many entities as the limit, and with one more. Above the limit, the
+// faults that would expire first are forgotten.
 func TestFaultSetIsBounded(t *testing.T) {
 	w := quiet(t)
 	for i := range maxFaultyEntities + 1 {

@@ -21,7 +21,7 @@ const faultsFor = time.Hour
 // history.
 type faultState struct {
 	consecutive      int32
-	revision         uint64 // revision of the activation whose faults consecutive counts
+	revision         uint64 // revision of the activation under which the faults in consecutive occurred
 	last             string
 	quarantinedUntil time.Time
 	until            int64 // when the faults are forgotten, unix nanoseconds
@@ -54,15 +54,15 @@ func (f *faultState) Add(rules quarantineRules, revision uint64, now time.Time) 
 	return true
 }
 
-// Note remembers the last error, whether or not it is a fault, with the guest's
-// output before it.
+// Note remembers the last error, whether or not it is a fault, with the
+// guest's output before the error.
 func (f *faultState) Note(err error) { f.last = text(err) }
 
 // IsUnder reports whether the faults were counted under this revision of the
 // type's activation.
 func (f *faultState) IsUnder(revision uint64) bool { return f.revision == revision }
 
-// Last is the last error.
+// Last is the text of the last error, with the guest's output.
 func (f *faultState) Last() string { return f.last }
 
 // Consecutive is the number of faults since the last success.

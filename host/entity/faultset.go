@@ -7,8 +7,8 @@ import (
 
 const (
 	// maxFaultyEntities bounds the entities of an executor whose faults are
-	// remembered. If there are more, the quarter of the entities whose faults
-	// would expire first is forgotten.
+	// remembered. If there are more, the executor forgets the quarter of them
+	// whose faults would expire first.
 	maxFaultyEntities = 16384
 	// lookEvery is the minimum interval between two sweeps for expired faults.
 	lookEvery = time.Minute

@@ -20,8 +20,8 @@ func lastWords(err error) string {
 	return ""
 }
 
-// faultAttributes appends the attributes of a log message about a fault to
-// others.
+// faultAttributes returns others with the attributes of a log message about a
+// fault appended.
 func faultAttributes(err error, others ...any) []any {
 	others = append(others, "error", err)
 	if words := lastWords(err); words != "" {

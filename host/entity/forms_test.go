@@ -103,7 +103,7 @@ func TestMessagesMayHaveUnknownMembers(t *testing.T) {
 }
 
 // TestErrorsSuggestSimilarNames checks that errors suggest a similar name,
-// except one that clients may not use.
+// but never a name that clients may not use.
 func TestErrorsSuggestSimilarNames(t *testing.T) {
 	w := quiet(t)
 	w.typ.Commands, w.typ.Queries = map[string]bool{"add": true, "note": true}, map[string]bool{"sum": true}

@@ -44,7 +44,7 @@ func (m *residents) hibernate(l *idle, e *entity) bool {
 }
 
 // wake makes an entity from a record. The entity becomes the first of its
-// type's idle entities, or the last.
+// type's idle entities if first is set, and the last otherwise.
 func (m *residents) wake(p resident.Slot, first bool) *entity {
 	d, typ := m.hibernated.Take(p)
 	e := &entity{

@@ -12,7 +12,8 @@ import (
 )
 
 // TestHibernationPreservesEntities checks that an entity is unchanged after
-// hibernation. It fails if a field is added to entity and not to its record.
+// hibernation. The test fails if a field is added to entity and not to its
+// record.
 func TestHibernationPreservesEntities(t *testing.T) {
 	ignored := map[string]bool{ // compared by means of other fields
 		"phase": true, "waits": true, "seg": true,

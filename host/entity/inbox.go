@@ -11,15 +11,15 @@ import (
 )
 
 // receipt is the highest message number that an entity has received from a
-// source, and the proposal that records it, or 0 if that is applied.
+// source, and the proposal that records it, or 0 if that proposal is applied.
 type receipt struct{ number, proposal uint64 }
 
-// inboxSources bounds the sources whose receipts an entity in memory keeps, not
-// counting those in flight.
+// inboxSources bounds the sources whose receipts an entity in memory keeps,
+// not counting receipts in flight.
 const inboxSources = 1024
 
 // noteReceipt remembers the number of the message that a proposal records, as
-// the highest one received from its source.
+// the highest number received from its source.
 func (e *entity) noteReceipt(source sharding.EntityID, number, proposal uint64) {
 	m := e.withMessages()
 	if m.inbox == nil {
@@ -52,8 +52,8 @@ type inquiry struct {
 	err       error
 }
 
-// inquire delays the entity's first request until the message number of its
-// source is read.
+// inquire delays the entity's first request until the highest message number
+// received from its source is read.
 func (e *entity) inquire(r *request.Request) {
 	e.waiting.Unshift(r)
 	e.shard.unloaded[e] = struct{}{}
@@ -122,7 +122,7 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 		d.turnDown(e, r, now, e.typ.RefusesMessage(e.id, r))
 	case e.typ.Workflow && !e.exists && msg.Exec.Hops > maxRunDepth:
 		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTooDeep, Message: "the chain of messages that started this workflow run is too long"})
-	case !e.canAfford(r): // deliveries admitted in the meantime have spent the budget
+	case !e.canAfford(r): // deliveries executed since this one was admitted have spent the budget
 	default:
 		d.handle(e, r, now, 0)
 	}

@@ -19,7 +19,7 @@ type guestInstance[E comparable] struct {
 	number     uint32
 	bytes      int64 // size of guest memory after the last call
 	resident   int
-	capacity   int  // largest number of entities that it has had at this size
+	capacity   int  // largest number of entities that the instance has had at this size
 	reserved   bool // reserved for one entity that faulted before
 	closed     bool
 	busy       bool // a call is in progress
@@ -92,7 +92,7 @@ func (in *guestInstance[E]) Unblock() []E {
 	return blocked
 }
 
-// RemoveBlocked removes an entity from those that wait.
+// RemoveBlocked removes an entity from the entities that wait.
 func (in *guestInstance[E]) RemoveBlocked(e E) {
 	in.blocked = slices.DeleteFunc(in.blocked, func(x E) bool { return x == e })
 }

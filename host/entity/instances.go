@@ -26,7 +26,7 @@ func (m *residents) place(t *Type, alone bool) *instance {
 
 // makeRoom keeps the executor's guest memory within its budget. It evicts
 // entities until an instance of the pool has room. If that is not enough, it
-// closes instances that are mostly empty, and finally the oldest ones.
+// closes instances that are mostly empty, and finally the oldest instances.
 func (m *residents) makeRoom(p *instancePool[*entity]) {
 	if _, sum := m.usage(); sum <= m.opts.ExecutorBytes || m.shed(p) {
 		return

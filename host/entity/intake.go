@@ -179,8 +179,8 @@ func (in *deliveryIntake) Admit() {
 	}
 }
 
-// next returns the type whose delivery comes next. If there is none now, it
-// returns the time of the next check.
+// next returns the type whose delivery comes next. If no delivery is allowed
+// now, it returns the time of the next check.
 func (in *deliveryIntake) next(now int64) (next *queue, wait int64) {
 	for name, q := range in.types {
 		switch {

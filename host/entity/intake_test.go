@@ -158,9 +158,10 @@ func (o *nodeOutbox) HasStuckOutcomes(_ sharding.ShardID, sender sharding.Entity
 	return sender == o.stuck
 }
 
-// TestMessagesOfSendersWithStuckOutcomesWait checks that a message that wants an
-// outcome is not executed while its sender does not accept outcomes. Messages of
-// that sender that want none are executed, and so are messages of other senders.
+// TestMessagesOfSendersWithStuckOutcomesWait checks that a message that wants
+// an outcome is not executed while its sender does not accept outcomes.
+// Messages of that sender that want no outcome are executed, and so are
+// messages of other senders.
 func TestMessagesOfSendersWithStuckOutcomesWait(t *testing.T) {
 	for _, refuse := range []*request.RejectedError{nil, {Code: "denied", Message: "by the dispatcher"}} {
 		w := quiet(t)
@@ -186,8 +187,9 @@ func TestMessagesOfSendersWithStuckOutcomesWait(t *testing.T) {
 
 func (o *nodeOutbox) Totals() (messages, bytes int) { return o.messages, o.bytes }
 
-// TestNodeOutboxIsBounded tests below, at and above the limit, by number and
-// by bytes. Commands without messages are not affected.
+// TestNodeOutboxIsBounded tests the limits for the number and the bytes of a
+// node's messages: below, at and above each limit. Commands without messages
+// are not affected.
 func TestNodeOutboxIsBounded(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.EntitySends, w.core.opts.ShardSends, w.core.opts.NodeSends, w.core.opts.NodeSendBytes = 100, 100, 10, 10_000

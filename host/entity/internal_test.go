@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestInternalCommandOfClientIsRejected checks that internal commands of clients
-// are rejected without a guest call, whether or not the id is known, and that
-// those of entities and timers are executed.
+// TestInternalCommandOfClientIsRejected checks that internal commands of
+// clients are rejected without a guest call, whether or not the id is known,
+// and that internal commands of entities and timers are executed.
 func TestInternalCommandOfClientIsRejected(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "before")

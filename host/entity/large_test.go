@@ -34,8 +34,9 @@ func largeWorld(t *testing.T) *world {
 	return w
 }
 
-// TestOutputLargerThanEntryIsRejected checks that a command whose output
-// exceeds an entry is rejected, because it can never be stored.
+// TestOutputLargerThanEntryIsRejected checks that a command whose output does
+// not fit into a log entry is rejected, because the output can never be
+// stored.
 func TestOutputLargerThanEntryIsRejected(t *testing.T) {
 	w := largeWorld(t)
 	w.core.opts.ClusterVersion = maxLevel
@@ -79,8 +80,9 @@ func TestLargeRecordGetsItsOwnEntry(t *testing.T) {
 	}
 }
 
-// TestLargeRecordIsDecidedAgainAfterRejectedEntry checks that if the log rejects the entry that
-// makes room for a large record, the record's command is decided again, once.
+// TestLargeRecordIsDecidedAgainAfterRejectedEntry checks that if the log
+// rejects the open entry, which was proposed early to make room for a large
+// record, the record's command is decided again, once.
 func TestLargeRecordIsDecidedAgainAfterRejectedEntry(t *testing.T) {
 	w := largeWorld(t)
 	for _, e := range []string{"a", "b"} {

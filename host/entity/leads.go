@@ -73,8 +73,8 @@ func (l *leads) noteTermStart(s sharding.ShardID, term sharding.Term) {
 	}
 }
 
-// Leads returns the leaderships of all shards by shard id. The first one is
-// that of the metadata shard.
+// Leads returns the leaderships of all shards by shard id. The first is the
+// leadership of the metadata shard.
 func (r *ShardRouter) Leads() []Lead {
 	r.leads.mu.Lock()
 	defer r.leads.mu.Unlock()
@@ -99,8 +99,8 @@ func (r *ShardRouter) LeadsChanged() <-chan struct{} {
 	return r.leads.changed
 }
 
-// HasLeaders reports whether each of the shards has a leader. If this node
-// leads a shard, it must also have begun to serve it.
+// HasLeaders reports whether each of the shards has a leader. A shard that
+// this node leads counts only once this node serves it.
 func (r *ShardRouter) HasLeaders(shards []sharding.ShardID) bool {
 	r.leads.mu.Lock()
 	defer r.leads.mu.Unlock()

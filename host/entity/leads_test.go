@@ -6,10 +6,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestHasLeadersOnlyWhenServing checks that if this node leads a shard, the
-// shard counts as having a leader only after the node has applied the first
-// entry of its own term, whether the node learns of its election or of that
-// entry first. A leader on another node counts at once.
+// TestHasLeadersOnlyWhenServing checks that a shard that this node leads
+// counts as having a leader only after the node has applied the first entry
+// of its own term. The node may learn of its election or of that entry first.
+// A leader on another node counts at once.
 func TestHasLeadersOnlyWhenServing(t *testing.T) {
 	var r ShardRouter
 	r.leads.init(2)

@@ -2,13 +2,14 @@ package entity
 
 import "slices"
 
-// When another node takes over a shard, the shard's entities leave memory here.
-// A guest needs some microseconds to drop one, so 100,000 entities would block
-// the executor for a third of a second, and with it all shards that this node
-// still leads. Only entities with something in progress leave immediately; the
-// others leave in slices between turns. Nothing can find them in the meantime,
-// because a shard that is not led accepts no requests. The shard is not led again
-// before all have left, because an entity must be loaded again under each
+// When another node takes over a shard, the shard's entities leave memory
+// here. A guest needs some microseconds to drop an entity, so 100,000
+// entities would block the executor for a third of a second, and with the
+// executor all shards that this node still leads. Only entities with
+// something in progress leave immediately; the others leave in slices between
+// turns. Nothing can find the remaining entities until then, because a shard
+// that is not led accepts no requests. The shard is not led again before all
+// its entities have left, because an entity must be loaded again under each
 // leadership.
 //
 //	stepDown --> leaving, a slice each turn --> nothing left --> activate, if elected
@@ -23,9 +24,10 @@ type leaving struct {
 	at       int       // position in the table of hibernated entities
 }
 
-// split divides the entities of a shard into those that must leave now, because
-// something is in progress for them or they wait, and those that may leave
-// later. It forgets their proposals, because the log of the leadership ends.
+// split returns the entities of a shard that must leave now, because
+// something is in progress for them or they wait, and the entities that may
+// leave later. It forgets their proposals, because the log of the leadership
+// ends.
 func (c *core) split(s *shard) (now, later []*entity) {
 	involved := make(map[*entity]bool)
 	for v := range c.detachedCalls {

@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestStepDownEvictsInSlices checks that no turn evicts more than a
-// slice of the entities of a lost shard, hibernated or not. The shard is led
-// again once the last one has left, and its entities are then loaded again.
+// TestStepDownEvictsInSlices checks that no turn evicts more than a slice of
+// the entities of a lost shard, hibernated or not. The shard is led again
+// once its last entity has left, and its entities are then loaded again.
 func TestStepDownEvictsInSlices(t *testing.T) {
 	for name, c := range map[string]struct {
 		dormant  bool
@@ -83,8 +83,8 @@ func TestStepDownEvictsInSlices(t *testing.T) {
 }
 
 // TestStepDownEvictsBusyInstancesLater checks that entities in a busy
-// instance leave after its call, in slices, because a busy guest cannot drop
-// states and would otherwise have to drop all of them when the call returns.
+// instance leave in slices after its call. A busy guest cannot drop states,
+// and must not drop all of them in one turn when the call returns.
 func TestStepDownEvictsBusyInstancesLater(t *testing.T) {
 	j := crowd(10, 1)
 	core, s := j.core, j.core.shard(worldShard)

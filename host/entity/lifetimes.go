@@ -8,14 +8,13 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// An entity exists until a record with a tombstone. The record's last event, of
-// type journal.TombstoneEvent and without payload, informs readers of the
-// journal. Guests never get it, because a load after it starts with an empty
-// history.
+// An entity exists until a record with a tombstone. That record's last event
+// has the type journal.TombstoneEvent and no payload, and informs readers of
+// the journal. Guests never get this event, because a load after a deletion
+// starts with an empty history.
 
-// DeleteAction and SkipTimerAction, the latter followed by the timer's name,
-// take the place of a command name in the idempotency window for records of
-// operators' requests.
+// In the idempotency window, an operator's request has DeleteAction, or
+// SkipTimerAction followed by the timer's name, instead of a command name.
 const (
 	DeleteAction    = "delete-entity:"
 	SkipTimerAction = "skip-timer:"
@@ -51,10 +50,10 @@ func (d *decider) answerKnownAction(e *entity, r *request.Request, action string
 }
 
 // A transient entity exists only in its guest's memory. Its commands write no
-// record, and its state is lost when it leaves memory or its shard gets another
-// leader. An answer waits for a ReadIndex round requested after the command, so
-// that two nodes never both answer for the entity. While it is in memory, a
-// command id takes effect once.
+// record, and its state is lost when it leaves memory or its shard gets
+// another leader. An answer waits for a ReadIndex round requested after the
+// command, so that two nodes never both answer for the entity. While the
+// entity is in memory, a command id takes effect once.
 
 // answerTransient answers a command that a guest has executed on a transient entity.
 func (d *decider) answerTransient(e *entity, r *request.Request, env Env, hash uint64) {

@@ -78,7 +78,7 @@ func TestBudgetDelaysSpendersInDebt(t *testing.T) {
 		{0, 250, time.Second / 4},                     // spend more than the budget
 		{time.Second / 8, 0, time.Second / 8},         // the debt falls with time
 		{time.Second / 8, 0, 0},                       // the debt is paid
-		{100 * time.Second, 1001, time.Second / 1000}, // a longer pause saves the budget of one second only
+		{100 * time.Second, 1001, time.Second / 1000}, // a longer pause saves at most the budget of one second
 		{budgetMost, 0, 0},
 		{0, 1 << 40, budgetMost - time.Second}, // the debt is limited to the longest wait
 		{0, 1 << 62, budgetMost},

@@ -8,10 +8,11 @@ import "sync"
 // wait; there are at most as many as the executor's shards have requests.
 //
 // The entities of one caller or type, or a few entities with long histories,
-// must not keep all goroutines busy, because all other entities would wait for
-// them. So the jobs of a kind get at most three quarters of the goroutines, and
-// costly jobs of all kinds three eighths. Kinds take turns, and the jobs of a
-// kind are in order, except that costly ones are in an order of their own.
+// must not keep all goroutines busy, because all other entities would wait
+// for them. So the jobs of a kind get at most three quarters of the
+// goroutines, and costly jobs of all kinds three eighths. Kinds take turns.
+// The quick jobs of a kind are done in order, and so are its costly jobs, but
+// a quick job may overtake a costly one.
 type loaderPool struct {
 	most, mostOfKind, mostCostly int
 
@@ -27,7 +28,7 @@ type loaderPool struct {
 	closed  bool
 }
 
-// loaderKind holds the jobs of one kind. It exists while there are any.
+// loaderKind holds the jobs of one kind. It exists while there are such jobs.
 type loaderKind struct {
 	name          string
 	working       int

@@ -24,7 +24,7 @@ func TestLoadersAreBounded(t *testing.T) {
 			done.Add(1)
 		})
 	}
-	for range most { // wait until this many run concurrently
+	for range most { // wait until this many jobs run concurrently
 		<-begun
 	}
 	if n := working.Load(); n != most {

@@ -23,9 +23,9 @@ func (w *world) sentTo(name string, d request.Delivery) request.Result {
 }
 
 // TestMessageChainEndsAfterMaxHops checks that 64 messages in a chain are
-// executed, each with its hop count, and that the next one becomes a dead
-// letter, whether or not the source wants an answer. Below the cluster version
-// that has hop counts, messages are not counted.
+// executed, each with its hop count, and that the next message becomes a dead
+// letter, whether or not the source wants an answer. Below the cluster
+// version that has hop counts, hops are not counted.
 func TestMessageChainEndsAfterMaxHops(t *testing.T) {
 	for _, version := range []sharding.ClusterVersion{sharding.Version1, sharding.Version2} {
 		w := quiet(t)
@@ -66,10 +66,10 @@ func TestMessageChainEndsAfterMaxHops(t *testing.T) {
 	}
 }
 
-// TestDeliveryIsNotRecordedBeforeItsSend checks that if the time of a message
-// is at most a minute ahead of this node's clock, neither the effects of the
-// message nor later records get an earlier time. If it is further ahead, it is
-// ignored and counted.
+// TestDeliveryIsNotRecordedBeforeItsSend checks that neither the effects of a
+// message nor later records get an earlier time than the message, if that
+// time is at most a minute ahead of this node's clock. A time that is further
+// ahead is ignored and counted.
 func TestDeliveryIsNotRecordedBeforeItsSend(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "first")

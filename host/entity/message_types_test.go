@@ -83,10 +83,10 @@ func TestTimerSendToUnlistedTypeFails(t *testing.T) {
 	}
 }
 
-// TestUnacceptedMessageIsRejected checks that a message that the type does not
-// accept is rejected without a guest call. Its message number is used up, and
-// it becomes a dead letter, or the source gets the rejection. An entity accepts
-// its own messages.
+// TestUnacceptedMessageIsRejected checks that a message that the type does
+// not accept is rejected without a guest call. The message uses up its
+// number. It becomes a dead letter, or its source gets the rejection. An
+// entity accepts its own messages.
 func TestUnacceptedMessageIsRejected(t *testing.T) {
 	w := quiet(t)
 	w.typ.MessagesFrom = []string{"friend", "tally-*"}
@@ -144,9 +144,9 @@ func TestUnacceptedMessageIsRejected(t *testing.T) {
 }
 
 // TestMessagesFromOtherOwnersAreRejected checks that a type whose manifest
-// lists no types accepts no messages from types of other owners. An answer that
-// an entity has asked for always reaches it, and its record names the message
-// to which it belongs.
+// lists no types accepts no messages from types of other owners. An answer
+// that an entity has asked for always reaches the entity, and the record of
+// the answer names the message that it answers.
 func TestMessagesFromOtherOwnersAreRejected(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ClusterVersion = func() sharding.ClusterVersion { return sharding.VersionMessageReplies }

@@ -20,8 +20,9 @@ var (
 )
 
 // modelAlways are seeds that have found an error in the executor or in the
-// model. In 19498 an entity sends so much to itself that the first of these
-// messages finds no room until its messages to others have left.
+// model. With seed 19498 an entity sends so much to itself that the first of
+// these messages finds no room until its messages to other entities have
+// left.
 var modelAlways = []uint64{19498}
 
 // TestExecutorMatchesSequentialModel drives an executor's core with random
@@ -128,9 +129,9 @@ type client struct {
 	req       *request.Request
 	id        journal.CommandID
 	retry     bool             // the id was sent before
-	seen      int64            // committed sum of the entity when it was sent
-	sequence  journal.Sequence // sequence of the entity when it was sent
-	deletions int              // deletions of the entity before it
+	seen      int64            // committed sum of the entity when the request was sent
+	sequence  journal.Sequence // sequence of the entity when the request was sent
+	deletions int              // deletions of the entity before the request
 }
 
 func (w *world) problem(format string, args ...any) {
@@ -357,7 +358,7 @@ func (w *world) commandFor(c *client) {
 	}
 	if len(w.sent) > 0 && w.rnd.IntN(5) <= w.often { // repeat an old id
 		old := w.ids[w.rnd.IntN(len(w.ids))]
-		if w.rnd.IntN(2) == 0 { // choose an id whose command is probably in flight
+		if w.rnd.IntN(2) == 0 { // choose the id of a command that is probably in flight
 			old = w.ids[len(w.ids)-1-w.rnd.IntN(min(5, len(w.ids)))]
 		}
 		s := w.sent[old]
@@ -383,7 +384,7 @@ func (w *world) note(c *client) {
 	}
 }
 
-// Complete checks an answer against the log, which must already contain
+// Complete compares an answer with the log, which must already contain
 // everything that the answer depends on.
 func (c *client) Complete(r *request.Request) {
 	if c.req == nil {
@@ -528,10 +529,10 @@ func (w *world) elect() {
 	w.core.event(&coreEvent{Kind: eventTermStarted, Shard: worldShard, Term: w.term, Revision: w.revision})
 }
 
-// depose lets another node lead the shard and write to it. This node learns of
-// it only with the next election. Until then no ReadIndex round is confirmed
-// and none of this node's entries is committed, except some that were proposed
-// before.
+// depose lets another node lead the shard and write to it. This node learns
+// of the other leader only with the next election. Until then no ReadIndex
+// round is confirmed and none of this node's entries is committed, except
+// some that were proposed before.
 func (w *world) depose() {
 	if w.electing || w.deposed || w.durable || w.transient {
 		return

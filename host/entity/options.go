@@ -13,17 +13,18 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// activations are the activations that this node serves. No method may block.
+// activations knows the activations that this node serves. No method may
+// block.
 type activations interface {
 	// ReachedRevision returns the highest revision whose activations this node
-	// serves completely, so that no type is served by an older one. An executor
-	// leads a shard only if this is at least the shard's revision.
+	// serves completely, so that no type is served by an older activation. An
+	// executor leads a shard only if this is at least the shard's revision.
 	ReachedRevision() uint64
 	alwaysOnTypes
 }
 
-// typeSettings are the settings of entity types that executors use. No method
-// may block, and loaders call them too.
+// typeSettings provides the settings of entity types that executors use. No
+// method may block, and loaders call them too.
 type typeSettings interface {
 	// IdleAfter returns how long the entities of a type may be idle; a negative
 	// duration means forever. set is false if the setting is unset, so that the
@@ -68,9 +69,9 @@ type outboxTotals interface {
 	// Totals returns recent totals of the messages in flight of all shards that
 	// the node leads. It must not block.
 	Totals() (messages, bytes int)
-	// HasStuckOutcomes reports whether a shard must not execute messages of the
-	// sender that want an outcome now, because the sender does not accept
-	// outcomes that wait in the shard's outbox. It must not block.
+	// HasStuckOutcomes reports whether, at present, a shard must not execute
+	// messages of the sender that want an outcome, because the sender does not
+	// accept outcomes that wait in the shard's outbox. It must not block.
 	HasStuckOutcomes(shard sharding.ShardID, sender sharding.EntityID) bool
 }
 
@@ -96,8 +97,8 @@ type Options struct {
 	Journal   Journal
 	Histories Histories
 	Types     Types
-	// Activations decides which shards may be led and what is always on. If it
-	// is nil, every shard may be led, and nothing is always on.
+	// Activations decides which shards may be led and which types are always-on.
+	// If it is nil, every shard may be led, and no type is always-on.
 	Activations activations
 	// Existing lists the entities of always-on types.
 	Existing existingReader
@@ -124,7 +125,7 @@ type Options struct {
 	ShardInFlight  int           // undecided requests of a shard, default 4,096
 	BatchBytes     int           // size at which an entry is proposed, default 256 KiB
 	ProposedBytes  int           // proposed and undecided bytes of a shard, default 4 MiB
-	LeaveSlice     int           // entities of shards with another leader that leave memory between two turns, default 1,024
+	LeaveSlice     int           // entities that leave memory between two turns because their shard has another leader, default 1,024
 	InstanceBytes  int64         // guest memory at which a module gets another instance, default 24 MiB
 	ExecutorBytes  int64         // guest memory of the executor at which entities are evicted, default 2 GiB
 	WindowBytes    int64         // memory of idempotency windows at which entities are evicted, default an eighth of ExecutorBytes
@@ -143,8 +144,8 @@ type Options struct {
 	SnapshotBytes         int           // a snapshot is due once a load would replay this many bytes of records; default 64 KiB
 	ReplayEvents          int           // a load that replays this many events makes a snapshot due, for types that set no number; default an eighth of SnapshotEvents
 	ReplayBytes           int           // a load that replays this many bytes of records makes a snapshot due; default an eighth of SnapshotBytes
-	RunEvents             int           // events of a run since its last checkpoint, at which the run is ended; default 400,000
-	RunBytes              int           // bytes of the records of these events, default 128 MiB
+	RunEvents             int           // maximum events of a run since its last checkpoint; a run with more is ended; default 400,000
+	RunBytes              int           // maximum bytes of the records of these events, default 128 MiB
 	EntitySends           int           // messages of an entity in flight, default 1,024; this limit and the next four are doubled for commands that are messages
 	ShardSends            int           // messages of a shard in flight, default 65,536
 	ShardSendBytes        int           // bytes of these messages, default 256 MiB

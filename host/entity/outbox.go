@@ -173,10 +173,10 @@ func rejectionJSON(r *request.RejectedError) []byte {
 // If it is further ahead, it does not become the log clock of the destination.
 const aheadMost = time.Minute
 
-// destinationClock returns the destination shard's log clock for the effects of a
-// message. It is not before the time of the message by the source shard's log
-// clock, so that effects are not recorded before their causes, unless the
-// clocks differ by more than aheadMost.
+// destinationClock returns the destination shard's log clock for the effects
+// of a message. Unless the clocks of the two shards differ by more than
+// aheadMost, it is not before the time that the source shard's log clock gave
+// the message, so that no effect is recorded before its cause.
 func (s *shard) destinationClock(d *request.Delivery) int64 {
 	now := s.logNow()
 	if d.SentAt <= now {

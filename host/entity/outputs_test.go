@@ -92,9 +92,9 @@ func TestUnstorableOutputRejectsCommand(t *testing.T) {
 	}
 }
 
-// TestUnstorableOutputBelowItsClusterVersion checks that if the cluster version
-// does not support the new error, callers get a guest fault, and the entity is
-// still not blamed.
+// TestUnstorableOutputBelowItsClusterVersion checks that if the cluster
+// version does not support the new error, callers get a guest fault, which
+// still does not count as a fault of the entity.
 func TestUnstorableOutputBelowItsClusterVersion(t *testing.T) {
 	w := quiet(t)
 	w.raw = abi.AppendReply(nil, make([]byte, 300_000))

@@ -20,7 +20,8 @@ const (
 	sweepEntities = 1024
 	// mostIdle bounds idle times, because a resident.Tick wraps around.
 	mostIdle = 200 * 24 * time.Hour
-	// makeRoomTries bounds the entities that are evicted to make room for one.
+	// makeRoomTries bounds the entities that are evicted to make room for
+	// another entity.
 	makeRoomTries = 64
 	// recycleAfter is how long an instance may be empty.
 	recycleAfter = time.Second
@@ -227,8 +228,8 @@ func (c *core) passivate(e *entity, r *request.Request) {
 	c.revive(e)
 }
 
-// A singleton type has one entity. It is in memory on the leader of its shard,
-// whether or not it ever had a command, and cannot be passivated.
+// A singleton type has one entity. That entity is in memory on the leader of
+// its shard, whether or not it ever had a command, and cannot be passivated.
 
 // errSingletonStays rejects the passivation of a singleton. A handler's request for it
 // is ignored.

@@ -8,8 +8,9 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestMemoryBudgetKeepsFrequentlyUsedEntities checks that in an executor that is short
-// of memory, frequently used entities stay while many others pass through.
+// TestMemoryBudgetKeepsFrequentlyUsedEntities checks that in an executor that
+// is short of memory, frequently used entities stay while many other entities
+// are loaded and evicted.
 func TestMemoryBudgetKeepsFrequentlyUsedEntities(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.InstanceBytes, w.core.opts.ExecutorBytes = 40, 39 // room for one instance with 40 entities
@@ -47,7 +48,7 @@ func (w *world) tell(entity string) {
 }
 
 // TestPassivateOnRequest checks that the entity leaves after earlier requests
-// and is loaded for later ones, and that an entity outside memory is not
+// and is loaded for later requests, and that an entity outside memory is not
 // loaded.
 func TestPassivateOnRequest(t *testing.T) {
 	w := quiet(t)

@@ -19,7 +19,8 @@ type TypeInputs struct {
 	Settings          inputSettings // nil means no settings; payloads are then checked
 }
 
-// inputSettings are the settings of a type for its guests. No method may block.
+// inputSettings provides the settings of a type for its guests. No method may
+// block.
 type inputSettings interface {
 	// Values returns the settings as the content of a frame.
 	Values() string

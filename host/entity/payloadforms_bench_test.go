@@ -11,7 +11,8 @@ import (
 )
 
 // adding returns a type with the command "add". If formed is set, the command
-// has the schema that the SDK derives for the counter; otherwise it has none.
+// has the schema that the SDK derives for the counter; otherwise it has no
+// schema.
 func adding(t testing.TB, formed bool) (*Type, *request.Request) {
 	t.Helper()
 	s, err := schema.Compile([]byte(`{"type":["object","null"],"additionalProperties":false,"properties":{"amount":{"type":["integer","string"],"format":"int64","description":"what is added, which may be below 0"}}}`), nil)

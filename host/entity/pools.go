@@ -26,7 +26,7 @@ func newInstancePools[E comparable]() instancePools[E] {
 }
 
 // Of returns the pool of a type. full is the size in bytes at which its
-// instances are full, unless the type sets a lower one.
+// instances are full, unless the type sets a lower size.
 func (p *instancePools[E]) Of(t *Type, full int64) *instancePool[E] {
 	pool := p.pools[t.Pool()]
 	if pool == nil {

@@ -25,8 +25,8 @@ type callSlot struct {
 	state atomic.Uint64
 }
 
-// Preempt detaches the call from the executor. The guest calls it once it has
-// spent a certain amount of fuel.
+// Preempt detaches the call from the executor. The guest invokes Preempt once
+// the call has spent a certain amount of fuel.
 func (v *callSlot) Preempt() { v.executor.preempt(v, v.mark) }
 
 const preempted = ^uint64(0)
@@ -36,10 +36,10 @@ const preempted = ^uint64(0)
 // delivers the outcome as an event and ends. Guests are called at the bottom of
 // the stack, so ending this goroutine loses nothing else.
 //
-// The takeover is started by the guest itself once it has spent a certain
-// amount of fuel, or by the watchdog if something else is slow, because the
-// watchdog's ticks are late on a busy machine. A call that opens an instance is
-// known to be slow.
+// The guest itself starts the takeover once it has spent a certain amount of
+// fuel, because the watchdog's ticks are late on a busy machine. The watchdog
+// starts it if something other than guest code is slow. A call that opens an
+// instance is known to be slow.
 func (l *executor) runCall(call *guestCall) bool {
 	v := l.current.Load()
 	l.callMarks += 2

@@ -40,9 +40,9 @@ func TestGuestGetsPrincipal(t *testing.T) {
 	}
 }
 
-// TestRecordStoresPrincipal checks that records have the principal if their type
-// asks for it, from the cluster version on, and that the hash chain does not
-// depend on it.
+// TestRecordStoresPrincipal checks that records have the principal if their
+// type asks for it and the cluster version supports it, and that the hash
+// chain does not depend on it.
 func TestRecordStoresPrincipal(t *testing.T) {
 	bo, err := principal.New(principal.JWT, "bo", []string{"staff"})
 	if err != nil {

@@ -73,9 +73,9 @@ func (s *shard) finishRevision(revision uint64, err error) {
 	}
 }
 
-// fence answers a request once the log has the request's revision, which this
-// executor and all later ones then use, and once all earlier entries are
-// applied.
+// fence answers a request once the log has the request's revision and all
+// earlier entries are applied. From then on, this executor and those of later
+// leaders use at least that revision.
 func (s *shard) fence(r *request.Request) {
 	switch {
 	case s.opts.Activations.ReachedRevision() < r.Revision:
@@ -102,9 +102,10 @@ func (c *core) onActivationsChanged() {
 	}
 }
 
-// stall makes an entity wait if its first request would write a record although
-// the shard has reached its limit of proposed bytes. Without that, requests
-// that were admitted earlier could exceed the limit. Reads continue.
+// stall makes an entity wait if its first request would write a record
+// although the shard has reached its limit of proposed bytes. Without this
+// wait, requests that were admitted earlier could exceed the limit. Reads
+// continue.
 func (e *entity) stall() bool {
 	s := e.shard
 	if s.log.Bytes() < e.shard.opts.ProposedBytes {
@@ -141,8 +142,8 @@ func (s *shard) unstall() []*entity {
 	return all
 }
 
-// expire answers requests whose deadline has passed and resumes deferred ones.
-// Proposals are not withdrawn; only the wait for them ends.
+// expire answers requests whose deadline has passed and resumes deferred
+// requests. Proposals are not withdrawn; only the wait for them ends.
 func (c *core) expire() {
 	for _, s := range c.shards {
 		if s.undecided == 0 {
@@ -201,8 +202,8 @@ func (s *shard) propose(p proposal, data []byte) {
 	}
 }
 
-// proposalDone handles the outcome of a proposal. A nil err means that it is
-// committed, any other err that it never will be.
+// proposalDone handles the outcome of a proposal. If err is nil, the proposal
+// is committed; otherwise it never will be.
 func (c *core) proposalDone(s *shard, fence sharding.Term, number uint64, err error) {
 	if s.state != leading || fence != s.term {
 		return
@@ -215,7 +216,7 @@ func (c *core) proposalDone(s *shard, fence sharding.Term, number uint64, err er
 	if err != nil {
 		// The states in memory are ahead of the log.
 		for _, x := range p.Commands {
-			x.Entity.exists, x.Entity.stopped = true, false // set until the entity is loaded again
+			x.Entity.exists, x.Entity.stopped = true, false // assumed until the entity is loaded again
 			if x.Entity.phase == inMemory {
 				c.residents.evict(x.Entity)
 			}
@@ -276,7 +277,7 @@ func (c *core) decideAgain(s *shard, lost *proposal) {
 	for _, r := range s.log.TakeLost(lost.Number, of) {
 		r.Result = request.Result{}
 		r.Exec = request.ExecutorState{}
-		r.Again = true // the caller may have retried it since
+		r.Again = true // the caller may have retried the command since it was proposed
 		c.dispatch(s, r)
 	}
 }

@@ -28,7 +28,8 @@ func NewRate(perSecond int64) *Rate {
 	return &Rate{every: int64(time.Second) / perSecond}
 }
 
-// Take charges a command, or returns how long to wait until one is allowed.
+// Take charges a command, or returns how long to wait until a command is
+// allowed.
 func (r *Rate) Take(now int64) (wait time.Duration) {
 	if r == nil {
 		return 0

@@ -14,7 +14,7 @@ import (
 func TestCommandOverTypeRateIsRejected(t *testing.T) {
 	w := quiet(t)
 	w.typ.Rate = NewRate(2)
-	w.tell("a") // this is command 1
+	w.tell("a") // the command's id is 1
 	w.tell("b")
 	records := len(w.log)
 	var limited *request.RateLimitedError
@@ -39,10 +39,10 @@ func TestCommandOverTypeRateIsRejected(t *testing.T) {
 	}
 }
 
-// TestTypeWithMemoryLimitHasOwnInstances checks that a type with memory limits has its own instances,
-// opened one after another as they fill, that the longest idle entity is
-// evicted if no other instance is possible, and that another revision has other
-// instances.
+// TestTypeWithMemoryLimitHasOwnInstances checks that a type with memory
+// limits has its own instances, of which a new one is opened when the others
+// are full. If no further instance is possible, the entity that has been idle
+// longest is evicted.
 func TestTypeWithMemoryLimitHasOwnInstances(t *testing.T) {
 	w := quiet(t)
 	full := false

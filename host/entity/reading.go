@@ -27,8 +27,8 @@ type Reading interface {
 	Do(ctx context.Context, put func(coreEvent))
 }
 
-// Do reads a history until the load is cancelled. It stays at most two chunks
-// ahead of the executor.
+// Do reads a history, and ends early if the load is cancelled. It stays at
+// most two chunks ahead of the executor.
 func (l *load) Do(_ context.Context, put func(coreEvent)) {
 	if l.ctx.Err() != nil {
 		return
@@ -128,7 +128,7 @@ func (c *costlyLoads) note(l *load) {
 			delete(c.of, l.ID)
 		}
 	case known:
-	case c.of == nil || len(c.of) >= costlyMost: // forget the others, so that the next load of each counts as quick
+	case c.of == nil || len(c.of) >= costlyMost: // forget the other entities, so that the next load of each counts as quick
 		c.of = map[sharding.EntityID]struct{}{l.ID: {}}
 	default:
 		c.of[l.ID] = struct{}{}

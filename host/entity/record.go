@@ -26,15 +26,15 @@ func (d *decider) makeRoom(e *entity, r *request.Request) bool {
 	if e.phase == inMemory { // the state in memory is ahead of the log
 		d.exec.reload(e)
 	}
-	r.Again = true // other requests have been served since
+	r.Again = true // other requests are served before it is decided again
 	d.exec.dispatch(s, r)
 	return false
 }
 
 // append adds the command's record to the shard's open batch and advances the
-// entity's state in memory. It reports whether the entity is still in memory: a
-// record may close the batch, and if the log refuses that at once, the entity is
-// evicted and has no type.
+// entity's state in memory. It reports whether the entity is still in memory:
+// a record may close the batch, and if the log refuses that batch at once,
+// the entity is evicted and has no type.
 func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) (resident bool) {
 	s, fuel, phase := e.shard, d.fuel, e.phase
 	rec := d.record.Begin(journal.Record{
@@ -110,7 +110,7 @@ func (d *decider) timerSections(e *entity, r *request.Request, rec *journal.Reco
 
 // messageSections adds the message sections to a record: the message or dead
 // letter that caused it, the messages that its guest sends, and the rejection
-// if the record is one. It also counts the messages.
+// if the entity rejects the message. It also counts the messages.
 func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Record) {
 	s, msg := e.shard, r.Delivery
 	if e.typ.Workflow && !e.exists {

@@ -89,9 +89,10 @@ func (b *recordBuilder) Messages(made []abi.Send) (bytes int) {
 	return bytes
 }
 
-// Evolve adds the events of an output, or its state as an event of type state,
-// and a tombstone if the output deletes the entity. If the entity does not
-// exist and the output has no events, the tombstone is only a flag.
+// Evolve adds the events of an output, or its state as an event whose type is
+// the string state, and a tombstone if the output deletes the entity. If the
+// entity does not exist and the output has no events, the tombstone is only a
+// flag.
 func (b *recordBuilder) Evolve(out *abi.Output, state string, exists bool) {
 	rec := &b.record
 	for i := range out.Events {

@@ -6,10 +6,10 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// The output of a command is stored in one record, and a record in one entry of
-// the log. Events, reply and messages are limited so that they always fit into
-// an entry together. A durable state may be so large that it does not fit with
-// them.
+// The output of a command is stored in one record, and a record in one entry
+// of the log. Events, reply and messages are limited so that they always fit
+// into an entry together. A durable state may be so large that it does not
+// fit into the entry with them.
 
 const (
 	// maxEntryBytes is the journal's limit for an entry.

@@ -8,10 +8,10 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestMostlyEmptyInstancesAreClosed checks that an instance that has grown and
-// lost most of its entities is closed, because a guest's memory never shrinks,
-// that its remaining entities are unchanged, and that a well-used instance
-// stays.
+// TestMostlyEmptyInstancesAreClosed checks that an instance is closed if it
+// has grown and lost most of its entities, because a guest's memory never
+// shrinks. Its remaining entities are unchanged, and an instance with more
+// entities stays open.
 func TestMostlyEmptyInstancesAreClosed(t *testing.T) {
 	const entities = 24
 	for _, c := range []struct {

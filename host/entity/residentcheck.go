@@ -21,7 +21,7 @@ type residentCheck struct {
 	sampled bool
 	due     bool             // the state must be taken in the entity's next turn
 	leaves  bool             // the entity then leaves memory
-	from    journal.Sequence // sequence of the snapshot from which the entity was loaded; 0 for the first event
+	from    journal.Sequence // sequence of the snapshot from which the entity was loaded; 0 if it was loaded from the first event
 }
 
 // StateCheck checks the states of some entities that leave memory. Its methods

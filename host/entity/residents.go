@@ -8,8 +8,8 @@ import (
 type instance = guestInstance[*entity]
 
 // residents tracks which of an executor's entities are in memory and in which
-// instances. It evicts idle entities, entities that must make room for others,
-// and those whose instance is closed.
+// instances. It evicts idle entities, entities that must make room for
+// others, and entities whose instance is closed.
 type residents struct {
 	*base
 	exec  residentsExecutor

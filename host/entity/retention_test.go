@@ -26,8 +26,9 @@ func cutAtFive(t *testing.T) *world {
 }
 
 // TestCompactedHistoryNeedsSnapshot checks that an entity whose first events
-// are gone is built from a snapshot and never from the remaining events alone.
-// After a deletion it starts again and still knows the remaining command ids.
+// are gone is built from a snapshot and never from the remaining events
+// alone. After a deletion the entity starts again and still knows the
+// remaining command ids.
 func TestCompactedHistoryNeedsSnapshot(t *testing.T) {
 	w := cutAtFive(t)
 	if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCompacted) {
@@ -49,9 +50,9 @@ func TestCompactedHistoryNeedsSnapshot(t *testing.T) {
 	}
 }
 
-// TestLoadRestartsAfterCompaction checks that a load starts again if a snapshot
-// that is applied in the meantime compacts records that the load needs, and
-// that the entity counts as damaged only if no snapshot matches.
+// TestLoadRestartsAfterCompaction checks that a load starts again if a
+// snapshot that is applied during the load compacts records that the load
+// needs. The entity counts as damaged only if no snapshot matches.
 func TestLoadRestartsAfterCompaction(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		w := cutAtFive(t)
@@ -86,9 +87,9 @@ func TestLoadRestartsAfterCompaction(t *testing.T) {
 	}
 }
 
-// TestWindowBeginsAtCompaction checks a snapshot whose window begins with
-// commands that a later snapshot has compacted away. The window then begins at
-// the compaction, and the commands before it count as forgotten.
+// TestWindowBeginsAtCompaction checks a load from a snapshot whose window
+// begins with commands that a later snapshot has compacted away. The window
+// then begins after the compacted commands, which count as forgotten.
 func TestWindowBeginsAtCompaction(t *testing.T) {
 	w := cutAtFive(t)
 	h := w.head("x")

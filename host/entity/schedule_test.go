@@ -56,8 +56,8 @@ func (w *world) skips(r *journal.Record) bool {
 	return r.RecordedAt >= t.Due+period || r.RecordedAt-t.Due > int64(time.Minute)
 }
 
-// checkRenewal checks the next tick in a record against one that it computes by
-// adding periods.
+// checkRenewal checks the next tick in a record against a tick that it
+// computes by adding periods.
 func (w *world) checkRenewal(r *journal.Record, t journal.Timer) {
 	if t.Schedule == nil {
 		return
@@ -97,8 +97,9 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// TestMissedTickPolicies checks each policy after an outage of many periods, and that
-// the schedule continues with the next tick.
+// TestMissedTickPolicies checks that the ticks missed in an outage of many
+// periods fire or are skipped as the schedule's policy says, and that the
+// schedule continues with the next tick.
 func TestMissedTickPolicies(t *testing.T) {
 	const outage = 250
 	for policy, want := range map[abi.Missed]int{abi.MissedOnce: 1, abi.MissedAll: abi.MaxMissed, abi.MissedSkip: 0} {

@@ -39,7 +39,7 @@ type shard struct {
 	id      sharding.ShardID
 	state   leadership
 	term    sharding.Term // term in which the executor leads, or led last
-	elected sharding.Term // term in which the executor leads, or led last
+	elected sharding.Term // last term in which this node was elected
 	noop    sharding.Term // highest term whose no-op has been applied on this node
 	reopen  uint64        // number of the first proposal after a reopening in this term; 0 if there was none
 	owes    bool          // paced work was left when the term began

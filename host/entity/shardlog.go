@@ -47,7 +47,7 @@ type openProposal[E any] struct {
 	messages messageTotals
 }
 
-// messageTotals is the change of a shard's message totals by an entry.
+// messageTotals is how much an entry changes a shard's message totals.
 type messageTotals struct{ Sent, Bytes, DeadLetters int }
 
 func (m *messageTotals) add(o messageTotals) {
@@ -209,7 +209,7 @@ func (l *shardLog[E]) Add(p openProposal[E], bytes int) (number uint64) {
 
 // Done removes a proposal that has an outcome; ok is false if it is unknown.
 // Outcomes arrive in order, except that a proposal may be reported as dropped
-// before earlier ones are decided.
+// before earlier proposals are decided.
 func (l *shardLog[E]) Done(number uint64) (p openProposal[E], ok bool) {
 	i := l.index(number)
 	if i < 0 {
@@ -232,7 +232,8 @@ func (l *shardLog[E]) Done(number uint64) (p openProposal[E], ok bool) {
 }
 
 // Expire forgets each late request, whether its command is proposed or its
-// outcome waits, and calls to with it. It does not withdraw the proposal.
+// outcome waits, and calls to(r) for it. Expire does not withdraw the
+// proposal.
 func (l *shardLog[E]) Expire(late func(*request.Request) bool, to func(*request.Request)) {
 	for _, p := range l.proposed {
 		for i, c := range p.Commands {
@@ -252,16 +253,17 @@ func (l *shardLog[E]) Await(r *request.Request, barrier uint64, reads bool) (fre
 	return l.commitBarriers.await(r, barrier, reads, l.decided)
 }
 
-// Release calls to with each outcome that no barrier holds any more.
+// Release calls to(r) for the request r of each outcome that no barrier holds
+// any more.
 func (l *shardLog[E]) Release(to func(*request.Request)) {
 	l.commitBarriers.take(func(r *request.Request) bool { return l.commitBarriers.isFree(r, l.decided) }, to)
 }
 
-// TakeLost removes and returns the outcomes that may have seen a lost proposal.
-// of has the entities of that proposal. Their outcomes may have seen it if they
-// wait for it or for a later proposal. A later record of such an entity may
-// still be committed, because losing a record without events does not break the
-// hash chain.
+// TakeLost removes and returns the outcomes that may have seen a lost
+// proposal. of has the entities of that proposal. An outcome of such an
+// entity may have seen the proposal if it waits for that proposal or for a
+// later one. A later record of such an entity may still be committed, because
+// losing a record without events does not break the hash chain.
 func (l *shardLog[E]) TakeLost(number uint64, of map[sharding.EntityID]struct{}) []*request.Request {
 	return l.commitBarriers.takeLost(number, of)
 }

@@ -62,7 +62,7 @@ func (p *snapshots) countFailure(module journal.Digest) {
 }
 
 // oversize notes that one entity's state is too large for a snapshot, or that
-// its guest failed to make one.
+// its guest failed to make a snapshot.
 type oversize struct {
 	until time.Time // no snapshot is requested before this time
 	why   string
@@ -118,13 +118,13 @@ func (p *snapshots) isDue(e *entity) bool {
 
 // windowStart remembers where a window began while proposals were undecided.
 type windowStart struct {
-	proposal uint64 // the latest proposal at that time; 0 for none
+	proposal uint64 // the latest proposal when the beginning was noted; 0 for none
 	oldest   journal.Sequence
 }
 
-// isWindowStartKnown reports whether a snapshot taken now would know where its
-// window begins. A full window forgets a command for each new one. If the
-// record of the new command has no events, it may be lost although later
+// isWindowStartKnown reports whether a snapshot taken now would know where
+// its window begins. A full window forgets a command for each new command. If
+// the record of the new command has no events, it may be lost although later
 // records are committed, and then the forgotten command belongs to the window
 // again. So if the entity has undecided proposals, isWindowStartKnown notes
 // where the window begins now, and the snapshot is taken with this beginning
@@ -249,10 +249,11 @@ func checkpointOf(out *abi.Output) []byte {
 }
 
 // checkpoint stores the payload of a run's checkpoint, the last event of the
-// run's last record, as the run's snapshot. The guest is not asked for a state,
-// and every module of the type loads the snapshot. It only saves work: if it is
-// lost with its leader or cannot be taken now, a load replays the run from an
-// earlier one, and the guest begins again at the checkpoint event.
+// run's last record, as the run's snapshot. The guest is not asked for a
+// state, and every module of the type loads the snapshot. The snapshot only
+// saves work: if it is lost with its leader or cannot be taken now, a load
+// replays the run from an earlier snapshot, and the guest begins again at the
+// checkpoint event.
 func (c *core) checkpoint(e *entity, payload []byte) {
 	if c.opts.ClusterVersion() < sharding.VersionWorkflows || e.shard.isFull() || !e.isWindowStartKnown() {
 		return

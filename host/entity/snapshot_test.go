@@ -50,7 +50,7 @@ func (w *world) submit(r *request.Request) request.Result {
 	return request.Result{}
 }
 
-// quiet returns a world without randomness that the executor leads.
+// quiet returns a world without randomness, whose shard the executor leads.
 func quiet(t *testing.T) *world {
 	w := newWorld(t, 1)
 	w.prompt, w.bad = true, -1
@@ -68,9 +68,10 @@ func (w *world) handOver() {
 	w.elect()
 }
 
-// TestLoadFallsBackFromBadSnapshots checks that a guest that refuses snapshots,
-// or traps on them, gets an older one and finally the events from the first.
-// Waiting requests do not notice, and the entity is not blamed.
+// TestLoadFallsBackFromBadSnapshots checks that a guest that refuses
+// snapshots, or traps on them, gets an older snapshot and finally all events
+// from the first one. Waiting requests are answered as usual, and the entity
+// counts no fault.
 func TestLoadFallsBackFromBadSnapshots(t *testing.T) {
 	for bad, name := range []string{"refused", "trap", "good"} {
 		t.Run(name, func(t *testing.T) {
@@ -131,10 +132,10 @@ func TestSnapshotPreservesIdempotencyWindow(t *testing.T) {
 	}
 }
 
-// TestSnapshotWindowSurvivesLostCommands checks commands without events that
-// fill the window and are lost, while other records of the entity and a
-// snapshot survive. The commands that were forgotten for the lost ones must be
-// remembered after the next load.
+// TestSnapshotWindowSurvivesLostCommands lets commands without events fill
+// the window and then loses them, while other records of the entity and a
+// snapshot survive. Commands that were forgotten to make room for the lost
+// commands must be remembered after the next load.
 func TestSnapshotWindowSurvivesLostCommands(t *testing.T) {
 	const n = 6
 	for _, tt := range []struct {
@@ -214,9 +215,10 @@ func TestFailedSnapshotIsNotRetriedSoon(t *testing.T) {
 	}
 }
 
-// TestSnapshotsAreDueByEventsOrBytes checks that snapshots are due by the
-// number of events if the type sets one, and by events or bytes otherwise, and
-// that a large state is not written again after few bytes of records.
+// TestSnapshotsAreDueByEventsOrBytes checks that a snapshot is due after the
+// number of events that the type sets, or, if it sets none, after a number of
+// events or bytes. A large state is not written again after few bytes of
+// records.
 func TestSnapshotsAreDueByEventsOrBytes(t *testing.T) {
 	c := newCore(Options{Journal: &bench{}}, nil)
 	for _, tt := range []struct {
@@ -303,9 +305,10 @@ func TestCostlyLoadIsFollowedByASnapshot(t *testing.T) {
 	}
 }
 
-// TestEarlySnapshotsAreBounded checks what happens if many entities are loaded
-// at once, as after a start: as many of them get an early snapshot as one
-// second allows, and the others get it on a later request.
+// TestEarlySnapshotsAreBounded checks that if many entities are loaded at
+// once, as after a restart of a node, only as many get an early snapshot as
+// the rate allows in one second, and the others get theirs on a later
+// request.
 func TestEarlySnapshotsAreBounded(t *testing.T) {
 	w := quiet(t)
 	o := &w.core.opts
@@ -338,10 +341,10 @@ func TestEarlySnapshotsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRecordsWithoutEventsCauseSnapshot checks commands without events
-// after the snapshot of the last event. Once there are many, the state is
-// snapshotted again, with their ids in the filter, and loads read only later
-// records.
+// TestRecordsWithoutEventsCauseSnapshot checks commands without events after
+// the snapshot of the last event. Once there are many such commands, the
+// state is snapshotted again, with their ids in the filter, and loads read
+// only later records.
 func TestRecordsWithoutEventsCauseSnapshot(t *testing.T) {
 	w := quiet(t)
 	o := &w.core.opts

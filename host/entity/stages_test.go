@@ -30,9 +30,9 @@ func counted(t *testing.T, b *entity.StageTable) map[[2]string]*dto.Histogram {
 	return out
 }
 
-// TestStageDurationsAreObserved checks at which moments the stages queue, guest
-// and commit begin and end, and that the counts of all executors for a type are
-// one series.
+// TestStageDurationsAreObserved checks that the stages queue, guest and
+// commit begin and end at the right moments, and that the counts of all
+// executors for a type are summed in one series.
 func TestStageDurationsAreObserved(t *testing.T) {
 	b := entity.NewStageTable()
 	executors := []*request.Took{b.Of("order"), b.Of("order")}

@@ -10,8 +10,9 @@ import (
 )
 
 // TestAdmittedRequestsWaitAtProposedBytesLimit checks that requests admitted
-// before the shard reached its limit of proposed bytes wait like later ones,
-// and that all are executed in order when there is room again.
+// before the shard reached its limit of proposed bytes wait like later
+// requests, and that all requests are executed in order when there is room
+// again.
 func TestAdmittedRequestsWaitAtProposedBytesLimit(t *testing.T) {
 	w := largeWorld(t)
 	w.sizes.state = 60_000

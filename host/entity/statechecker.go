@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// checkEvery is the sampling interval: one in this many stays in memory is
-	// checked.
+	// checkEvery is the sampling interval: one stay in memory out of this many
+	// is checked.
 	checkEvery = 1000
 	// checkQueue bounds the waiting states, each of at most
 	// Limits.SnapshotBytes.
 	checkQueue = 8
 	// checkTime bounds one check, including its wait for the log.
 	checkTime = 30 * time.Second
-	// checkAgain is the interval of retries while the records of a state are
-	// not applied yet, and checkTries their number.
+	// checkAgain is the interval of retries while the records of a state are not
+	// applied yet, and checkTries is the number of these retries.
 	checkAgain = 50 * time.Millisecond
 	checkTries = 40
 	// checkLogEvery is the minimum interval between two log messages for a
@@ -45,7 +45,7 @@ var (
 // StateCheckOptions configure a StateChecker. Zero numbers mean the default.
 type StateCheckOptions struct {
 	Histories  HistoryReader
-	Every      int    // one in this many stays in memory is checked, default 1,000; negative: none
+	Every      int    // one stay in memory out of this many is checked, default 1,000; negative: none
 	Seed       uint64 // determines which stays are checked
 	ChunkBytes int    // events passed to a guest at a time, default 128 KiB
 	Now        func() time.Time
@@ -54,10 +54,10 @@ type StateCheckOptions struct {
 
 // StateChecker detects guests that are not deterministic, so that their state
 // in memory differs from the state that their events give. It takes the state
-// of some entities that leave memory, builds the state again in a new instance,
-// and compares the two. It starts from the snapshot with which the stay in
-// memory began, because a later snapshot has the state that is being checked.
-// If that snapshot is gone, it starts from the first event.
+// of some entities that leave memory, builds the state again in a new
+// instance, and compares the two states. It starts from the snapshot with
+// which the stay in memory began, because a later snapshot has the state that
+// is being checked. If that snapshot is gone, it starts from the first event.
 //
 // It owns one goroutine, which Close joins, and never delays an executor: it
 // makes one check at a time, and drops states when its queue is full. It is
@@ -91,7 +91,7 @@ type checkedState struct {
 	ID       sharding.EntityID
 	Shard    sharding.ShardID
 	Type     *Type
-	From     journal.Sequence // sequence of the snapshot that the entity was loaded from; 0 for the first event
+	From     journal.Sequence // sequence of the snapshot that the entity was loaded from; 0 if it was loaded from the first event
 	Sequence journal.Sequence
 	Hash     journal.Hash
 	Bytes    []byte

@@ -49,8 +49,8 @@ func (noHistory) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf u
 }
 
 // TestBusyStateCheckDropsStates checks that during a long check a few states
-// wait and later ones are dropped, that Offer never blocks, and that Close ends
-// the check.
+// wait and later states are dropped, that Offer never blocks, and that Close
+// ends the check.
 func TestBusyStateCheckDropsStates(t *testing.T) {
 	guest := &stuck{begun: make(chan struct{}, 1), interrupted: make(chan struct{})}
 	typ := &Type{Name: "slow", Instantiate: func(context.Context) (Guest, error) { return guest, nil }}
@@ -76,8 +76,8 @@ func TestBusyStateCheckDropsStates(t *testing.T) {
 	}
 }
 
-// TestStateChecksAreSampled checks that about one stay in memory of Every is
-// checked, and that the seed determines which.
+// TestStateChecksAreSampled checks that about one stay in memory out of Every
+// is checked, and that the seed determines which.
 func TestStateChecksAreSampled(t *testing.T) {
 	picks := func(every int, seed uint64) string {
 		s := &StateChecker{opts: StateCheckOptions{Every: every, Seed: seed}}

@@ -89,8 +89,8 @@ func TestNewActivationReleasesQuarantinedEntity(t *testing.T) {
 }
 
 // TestSkippedTimerNeverFires checks that an operator can cancel a timer whose
-// command always faults, that the journal shows it, and that a retry has no
-// further effect.
+// command always faults, that the journal records the cancellation, and that
+// a retry has no further effect.
 func TestSkippedTimerNeverFires(t *testing.T) {
 	w := quiet(t)
 	w.alarm = &abi.Timer{Name: []byte("bad"), Due: 1, Command: []byte("trap"), Payload: []byte("1")}

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// clockmaker is a guest whose commands each set ten timers. If repeats is set,
-// they are always the first ten; otherwise they are new.
+// clockmaker is a guest whose commands each set ten timers. If repeats is
+// set, every command sets the same ten timers; otherwise each sets new ones.
 type clockmaker struct {
 	counter
 	w *clockShop
@@ -102,9 +102,9 @@ type fewTimers struct{ defaultSettings }
 func (fewTimers) MaxTimers(string) int { return 30 }
 
 // TestTimersOfAnEntityAreBounded checks that a command that would exceed the
-// entity's limit of timers is rejected with the name of the limit, and that
-// setting existing timers again is not. While undecided commands of the entity
-// may add timers, the rejection is temporary.
+// entity's limit of timers is rejected with the name of the limit, and that a
+// command that sets existing timers again is executed. While undecided
+// commands of the entity may add timers, the rejection is temporary.
 func TestTimersOfAnEntityAreBounded(t *testing.T) {
 	c := &clockShop{bench: &bench{}, timers: map[string]bool{}}
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
@@ -138,8 +138,9 @@ func TestTimersOfAnEntityAreBounded(t *testing.T) {
 	}
 }
 
-// TestRowsPerEntryAreBounded checks that commands that set and send as much as
-// possible share an entry with only a few others, however few bytes they need.
+// TestRowsPerEntryAreBounded checks that commands that set and send as much
+// as possible share an entry with only a few other commands, however few
+// bytes they need.
 func TestRowsPerEntryAreBounded(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ClusterVersion = maxLevel

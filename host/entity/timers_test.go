@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// alarms is the log of many shards whose entities have timers. It also performs
-// their loads. Its commits take time.
+// alarms is the log of many shards whose entities have timers. It also
+// performs the loads of these entities. Its commits take time.
 type alarms struct {
 	*bench
 	t         *testing.T
@@ -203,10 +203,10 @@ func TestTimersShareEntries(t *testing.T) {
 	}
 }
 
-// TestTimersArePaced checks the rate of due timers. While there are other
-// requests and commits are slow, timers fire at their minimum rate, never
-// faster, and roughly in the order of their due times. Without other requests
-// they fire faster.
+// TestTimersArePaced checks that due timers fire at the right rate. While
+// there are other requests and commits are slow, timers fire at their minimum
+// rate, never faster, and roughly in the order of their due times. Without
+// other requests they fire faster.
 func TestTimersArePaced(t *testing.T) {
 	const shards, each, total = 64, 100, 64 * 100
 	run := func(t *testing.T, slow time.Duration, busy bool) (took int, a *alarms) {
@@ -241,8 +241,8 @@ func TestTimersArePaced(t *testing.T) {
 		if late := a.slowest; late < 100*time.Millisecond || late > time.Duration(took)*time.Millisecond {
 			t.Errorf("the latest timer was %s late", late)
 		}
-		// Timers are read in windows, so some timers are overtaken by later
-		// ones, but at most by as many as fit into the windows of all shards.
+		// Timers are read in windows, so some timers are overtaken by later timers,
+		// but at most by as many as fit into the windows of all shards.
 		disorder := 0
 		sorted := slices.Sorted(slices.Values(a.fired))
 		for i, due := range a.fired {

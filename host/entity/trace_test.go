@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestRecordStoresSampledTrace checks that records have their sampled traces from
-// the cluster version on, and that the hash chain and the reply do not depend
-// on it.
+// TestRecordStoresSampledTrace checks that records have their sampled traces
+// if the cluster version supports traces, and that the hash chain and the
+// reply do not depend on it.
 func TestRecordStoresSampledTrace(t *testing.T) {
 	in := journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}
 	var chain journal.Hash
@@ -104,10 +104,10 @@ func (f *firings) Fire(r *request.Request) timers.Span {
 
 func (f *firings) End(*request.Request) { f.ended++ }
 
-// TestTimersAreTraced checks the trace of the record of a timer that was set
-// within a span. The trace has the span of the firing, and a flag that a timer
-// caused it. Without a span maker, it has the span of the command that set the
-// timer. Other timers have no trace.
+// TestTimersAreTraced checks that the record of a timer that was set within a
+// span has a trace. The trace has the span of the firing, and a flag that
+// says that a timer caused the record. Without a span maker, the trace has
+// the span of the command that set the timer. Other timers have no trace.
 func TestTimersAreTraced(t *testing.T) {
 	set := journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}
 	after := set

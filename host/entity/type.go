@@ -40,9 +40,9 @@ type preempter interface{ Preempt() }
 // call.
 //
 // After an error the Guest is unusable and the owner closes it, except after
-// abi.ErrOverLimit, which means that the result was too large. A call that was
-// ended at its deadline fails with request.ErrDeadline, an interrupted one with
-// request.ErrStopped; neither is the guest's fault.
+// abi.ErrOverLimit, which means that the result was too large. A call that
+// was ended at its deadline fails with request.ErrDeadline, an interrupted
+// call with request.ErrStopped; neither is the guest's fault.
 type Guest interface {
 	// About sets the entity of the following calls. It is logged with the
 	// guest's output.
@@ -72,7 +72,7 @@ type Type struct {
 	Name     string
 	Index    uint32 // index in the module's manifest
 	Digest   journal.Digest
-	Revision uint64 // revision of the activation; a later activation has a higher one
+	Revision uint64 // revision of the activation; a later activation has a higher revision
 	CanaryStage
 	Snapshots ForeignSnapshots // snapshots of other modules that the module loads
 	TypeInputs
@@ -83,14 +83,14 @@ type Type struct {
 	// AlwaysOn makes the type always-on: its entities are in memory without
 	// requests.
 	AlwaysOn bool
-	// Singleton types have one entity, with the id manifest.SingletonID. It is
-	// in memory even if it does not exist yet.
+	// Singleton types have one entity, with the id manifest.SingletonID. That
+	// entity is in memory even if it does not exist yet.
 	Singleton bool
 	// Transient types store nothing: an entity is lost when it leaves memory.
 	Transient bool
-	// Workflow types have runs: their only snapshots are the runs' own
-	// checkpoints, their messages begin new chains, and a message to a run whose guest faults waits for a module that
-	// can continue the run.
+	// Workflow types have runs. The only snapshots of a run are its own
+	// checkpoints, and its messages begin new chains. A message to a run whose
+	// guest faults waits for a module that can continue the run.
 	Workflow bool
 	// SnapshotEvery is the number of events between snapshots of an entity; 0
 	// leaves it to the executor, and a negative number disables snapshots.
@@ -122,16 +122,17 @@ type Type struct {
 // ForeignSnapshots lists the snapshots of other modules that a type's module
 // loads.
 type ForeignSnapshots struct {
-	// Modules lists earlier modules whose snapshots it loads like its own.
+	// Modules lists earlier modules whose snapshots the type's module loads like
+	// its own.
 	Modules []journal.Digest
-	// IfTruncated lists earlier modules whose snapshots it loads if the first
-	// records of an entity are gone and no better snapshot is left. The
-	// compatibility check has verified that it reads the states of all such
-	// entities.
+	// IfTruncated lists earlier modules whose snapshots the type's module loads
+	// if the first records of an entity are gone and no better snapshot is left.
+	// The compatibility check has verified that the module reads the states of
+	// all such entities.
 	IfTruncated []journal.Digest
-	// Versions are the state versions in these snapshots if the module migrates
-	// states. The version of a module that is not listed is unknown, and its
-	// snapshots are not loaded.
+	// Versions maps earlier modules to the state version in their snapshots, if
+	// the type's module migrates states. The state version of a module that is
+	// not listed is unknown, and the snapshots of that module are not loaded.
 	Versions map[journal.Digest]int
 }
 
@@ -169,15 +170,15 @@ func (t *Type) LoadsSnapshotsOf(module journal.Digest) bool {
 
 // InstanceRoom is the memory available to the instances of a type.
 type InstanceRoom struct {
-	// OwnInstances keeps the type's entities out of the instances of other
-	// types and revisions, because its instances have different limits. FullAt
-	// is the guest memory at which one of them is full; 0 leaves it to the
-	// executor.
+	// OwnInstances keeps the type's entities out of the instances of other types
+	// and revisions, because its instances have different limits. FullAt is the
+	// guest memory at which an instance of the type is full; 0 leaves the size
+	// to the executor.
 	OwnInstances bool
 	FullAt       int64
 	// Memory is the memory that the instances of the type share on the node. If
-	// it has no room for another instance, entities must be evicted. It may be
-	// nil.
+	// that memory has no room for another instance, entities must be evicted.
+	// Memory may be nil.
 	Memory memoryRoom
 }
 
@@ -229,10 +230,10 @@ func (w *TypeRoutes) CheckMessages(from sharding.EntityID, out *abi.Output) erro
 	return nil
 }
 
-// Accepts reports whether an entity accepts messages from another one. It
-// always accepts messages from itself, which include answers that a node sends
-// in its name. If the type's manifest lists no types, it accepts messages of
-// all types except those of other owners.
+// Accepts reports whether an entity accepts messages from another entity.
+// Messages from itself, which include answers that a node sends in its name,
+// are always accepted. If the type's manifest lists no types, it accepts
+// messages of all types that have no other owner.
 func (w *TypeRoutes) Accepts(to, from sharding.EntityID) bool {
 	if to == from {
 		return true
@@ -265,8 +266,8 @@ func (t *Type) Pool() guestPool {
 	return guestPool{Module: t.Digest}
 }
 
-// BudgetWait returns how long commands of the type must wait because earlier ones
-// exceeded a budget, and the name of that limit.
+// BudgetWait returns how long commands of the type must wait because earlier
+// commands exceeded a budget, and the name of that limit.
 func (t *Type) BudgetWait(now int64) (wait time.Duration, limit string) {
 	fuel, bytes := t.FuelBudget.Wait(now), t.BytesBudget.Wait(now)
 	if bytes > fuel {
@@ -275,7 +276,8 @@ func (t *Type) BudgetWait(now int64) (wait time.Duration, limit string) {
 	return fuel, request.LimitFuel
 }
 
-// CheckID returns an error if a singleton type does not have the entity.
+// CheckID returns an error if the type is a singleton and the id is not that of
+// its only entity.
 func (t *Type) CheckID(id sharding.EntityID) error {
 	if t.Singleton && id.ID != manifest.SingletonID {
 		return fmt.Errorf("%w: entity type %s is a singleton, and the id of its entity is %q", sharding.ErrInvalidName, id.Type, manifest.SingletonID)
@@ -300,8 +302,8 @@ func (t *Type) HasCommand(name string) bool { return t.Commands == nil || t.Comm
 // HasQuery reports whether the type may have a query of that name.
 func (t *Type) HasQuery(name string) bool { return t.Queries == nil || t.Queries[name] }
 
-// LimitsOr returns the limits for guests' outputs: those of the type if it has
-// any, and otherwise common, the executor's.
+// LimitsOr returns the limits for guests' outputs: the type's own limits if
+// it has any, and otherwise common, the limits of the executor.
 func (t *Type) LimitsOr(common *abi.Limits) *abi.Limits {
 	if t.Limits != nil {
 		return t.Limits

@@ -10,8 +10,8 @@ import (
 )
 
 // TestWindowIsReadOnlyForPossibleRetries checks that a load from a snapshot
-// reads earlier commands only if a new command may be a retry of one of them,
-// and that all of them are then known.
+// reads the commands before the snapshot only if a new command may be a retry
+// of one of them. After that, all of these commands are known.
 func TestWindowIsReadOnlyForPossibleRetries(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.FilterAbove = 4
@@ -22,7 +22,7 @@ func TestWindowIsReadOnlyForPossibleRetries(t *testing.T) {
 	w.handOver()
 	loads := w.core.stats.Loads
 	fresh := 0
-	for i := range 5 { // the filter may take one of these ids for an old one
+	for i := range 5 { // the filter may take one of these ids for an old id
 		if res := w.ask(request.Command, "add", fmt.Sprintf("new-%d", i)); res.Err != nil || res.Duplicate || int(res.Sequence) != n+i+1 {
 			t.Fatalf("a new command: %+v", res)
 		}

@@ -7,14 +7,14 @@ import (
 )
 
 // The idempotency windows of entities in memory are on the heap: up to 10,000
-// ids and 4 MiB of replies for each entity. They are not guest memory, so they
-// have a limit of their own. Above the limit, entities are evicted: of a few
-// with large windows, the least recently used one. A later load costs little,
-// because a snapshot has a filter of ids instead of the window, and the window
-// is read only for an id that the filter may contain.
+// ids and 4 MiB of replies for each entity. They are not guest memory, so
+// they have a limit of their own. Above the limit, entities are evicted: of a
+// few entities with large windows, the least recently used one. A later load
+// costs little, because a snapshot has a filter of ids instead of the window,
+// and the window is read only for an id that the filter may contain.
 //
 // Windows of up to 8 commands and 1 KiB are not counted. They are part of the
-// entity, and most entities have no larger ones.
+// entity, and most entities have no larger window.
 
 // windows tracks the entities with large windows.
 type windows struct {
@@ -37,7 +37,7 @@ const (
 	windowsShed = 64
 )
 
-// note adds a command to the entity's window.
+// note adds a command to the entity's window and counts the window's growth.
 func (b *base) note(e *entity, r window.Command) {
 	e.note(r)
 	b.weigh(e)

@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestWindowMemoryIsBounded checks the limit for the heap of idempotency
-// windows, whichever callers fill them. Evicted entities still know their
-// commands, and entities without large windows stay in memory.
+// TestWindowMemoryIsBounded checks that idempotency windows stay within their
+// memory limit, whichever callers fill them. Evicted entities still know
+// their commands, and entities without large windows stay in memory.
 func TestWindowMemoryIsBounded(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.WindowBytes, w.core.opts.ExecutorBytes, w.core.opts.PassivateAfter = 64<<10, 1<<30, time.Hour

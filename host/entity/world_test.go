@@ -64,7 +64,7 @@ type world struct {
 	poison     string // the entity that cannot be loaded
 	retain     uint64
 	cuts       map[string]journal.Sequence // last sequence compacted away, by entity
-	meanwhile  func()                      // called after a read of snapshots
+	meanwhile  func()                      // called after snapshots were read
 	autostart  bool                        // the type is always-on
 	singleton  bool
 	transient  bool
@@ -179,7 +179,8 @@ func (w *world) bound() {
 	w.typ.Memory = roomFunc(func() bool { return w.rnd.IntN(3) > 0 })
 }
 
-// catchUp makes the node serve the newest revision, or a later one.
+// catchUp makes the node serve a revision that is later than the newest one
+// by more, which may be 0.
 func (w *world) catchUp(more uint64) {
 	w.serve(w.newest + more)
 	w.core.event(&coreEvent{Kind: eventActivationsChanged})

@@ -45,7 +45,7 @@ func (a *actions) look(r *journal.Record) {
 }
 
 // isMadeBy reports whether the record was made by an operator's request with
-// this name, judged by its command hash.
+// this name, judged by the record's command hash.
 func (a *actions) isMadeBy(r *journal.Record, name string) bool {
 	var hash uint64
 	hash, a.scratch = journal.HashCommand(a.scratch, name, nil)
@@ -62,8 +62,9 @@ func (a *actions) newestFirst() []AdminAction {
 // remove an entity from memory.
 const passivateAction = "passivate"
 
-// actionOf returns the operator action that made a record, and the name of its
-// timer, if any. It returns "" if a client made the record.
+// actionOf returns the operator action that made a record, and the name of
+// the timer that it skipped, if any. It returns "" if a client made the
+// record.
 func actionOf(r *journal.Record) (action, timer string) {
 	var a actions
 	if len(r.Events) == 0 && r.Flags&journal.FlagServerID != 0 && r.Flags&journal.FlagStopped != 0 && strings.HasPrefix(string(r.CommandID), passivateAction+"-") {

@@ -10,7 +10,8 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// TestUnknownDeadLettersAreNotFound checks the code of ErrNoDeadLetter.
+// TestUnknownDeadLettersAreNotFound checks that ErrNoDeadLetter has the code
+// not_found.
 func TestUnknownDeadLettersAreNotFound(t *testing.T) {
 	for _, err := range []error{ErrNoDeadLetter, fmt.Errorf("wrapped: %w", ErrNoDeadLetter)} {
 		if public := status.Public(slog.New(slog.DiscardHandler), err); public.Code() != connect.CodeNotFound || public.Message() != err.Error() {

@@ -22,10 +22,10 @@ import (
 // DeadLetters gives access to the dead letters of the shards that this node
 // leads.
 type DeadLetters interface {
-	// List returns up to limit dead letters of a shard after the one with id
-	// after, in the order in which they became dead letters; the zero id is
-	// before the first. It stops after the letter that reaches the given number
-	// of bytes. more reports whether there are further letters.
+	// List returns up to limit dead letters of a shard after the dead letter
+	// with the id after, in the order in which they became dead letters; the
+	// zero id is before the first. It stops after the letter that reaches the
+	// given number of bytes. more reports whether there are further letters.
 	List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, bytes int) (found []journal.DeadLetter, more bool, err error)
 	// Retry delivers a dead letter again. If the letter never had a
 	// destination, it is sent again as a new message. Retry fails with

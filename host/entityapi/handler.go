@@ -81,8 +81,8 @@ type handler struct {
 var _ entityv1connect.EntityServiceHandler = Handler{}
 
 // unserved answers calls for which Options lacks what they need, and
-// SendCommandStream. It is not embedded, because it would hide that a method is
-// missing.
+// SendCommandStream. It is not embedded, because embedding would hide that a
+// method is missing.
 var unserved entityv1connect.UnimplementedEntityServiceHandler
 
 // SendCommandStream has a handler of its own: see SendStreamHandler.

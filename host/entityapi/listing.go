@@ -140,8 +140,9 @@ func statusFromPeer(status string) string {
 	return status
 }
 
-// statusOf returns the name of a status in a response: that between nodes if a
-// different node forwarded the call, which may be of the previous release.
+// statusOf returns the name of a status in a response. If another node, which
+// may be of the previous release, forwarded the call, that is the name that
+// nodes use between each other.
 func statusOf(ctx context.Context, status string) string {
 	if leaderproxy.FromPeer(ctx) {
 		return statusToPeer(status)

@@ -21,7 +21,7 @@ func (s load) Hot(ctx context.Context, limit int) ([]HotEntity, error) {
 	var out []HotEntity
 	for i := range reports {
 		r := &reports[i]
-		seconds := max(r.Span.Seconds(), 1) // a rate over a shorter window says little
+		seconds := max(r.Span.Seconds(), 1) // a rate over a shorter window is not meaningful
 		for _, e := range r.Entities {
 			hot := HotEntity{
 				Entity: e.Entity, Shard: e.Shard, Node: s.Self,

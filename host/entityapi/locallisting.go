@@ -112,8 +112,8 @@ const (
 	// unverified is the status of entities that a module may have misread.
 	unverified = "unverified"
 	// unverifiedEntities limits the compacted histories that one part of a
-	// listing examines, because each requires reading a record and up to four
-	// snapshots.
+	// listing examines, because each history requires reading a record and up to
+	// four snapshots.
 	unverifiedEntities = 64
 )
 

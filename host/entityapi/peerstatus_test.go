@@ -33,8 +33,9 @@ func (quarantined) List(context.Context, sharding.ShardID, EntityQuery) (EntityP
 	return EntityPage{Entities: []EntitySummary{{ID: "a", Status: statusQuarantined}}}, nil
 }
 
-// TestPreviousReleaseKnowsStatuses: a node of the previous release that forwards a
-// call gets the status by the name that it knows, and a client by the current one.
+// TestPreviousReleaseKnowsStatuses: a node of the previous release that
+// forwards a call gets the status by the name that it knows, and a client
+// gets it by the current name.
 func TestPreviousReleaseKnowsStatuses(t *testing.T) {
 	h := NewHandler(Options{Types: anyType{}, Entities: quarantined{}, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler)})
 	check := func(ctx context.Context, want string) {

@@ -113,8 +113,9 @@ func (s *handler) adminRequest(commandID string, firstAgeMs uint64) (journal.Com
 	return command, attemptsSince(firstAgeMs), nil
 }
 
-// attempts knows when an operator's request was first attempted with an unknown
-// outcome. first is zero if there was no such attempt.
+// attempts records the first attempt of an operator's request that had an
+// unknown outcome. first is the time of that attempt, or zero if there was
+// none.
 type attempts struct{ first time.Time }
 
 func attemptsSince(firstAgeMs uint64) (a attempts) {

@@ -26,8 +26,8 @@ func Regular(path string, most int) (text []byte, about fs.FileInfo, err error) 
 	if err := regular(path, about); err != nil {
 		return nil, about, err
 	}
-	// The path may have become a pipe since. Without O_NONBLOCK, opening a pipe
-	// would wait for its writer.
+	// The path may have become a pipe in the meantime. Without O_NONBLOCK,
+	// opening a pipe would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err

@@ -9,7 +9,8 @@ import (
 
 // Replace writes a file with the given mode and replaces the file at path, if
 // there is one. The content is synced first. Windows does not guarantee that a
-// rename is atomic across a power failure, so there may be no file after one.
+// rename is atomic across a power failure, so after a power failure there
+// may be no file.
 func Replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {

@@ -15,15 +15,15 @@ type Watched struct {
 	Parse func(text []byte) error
 
 	last     []byte      // the content that was last parsed
-	next     []byte      // read by the last attempt, parsed if the next one reads the same; nil if none
+	next     []byte      // read by the last attempt, parsed if the next attempt reads the same; nil if none
 	seen     os.FileInfo // state at the last attempt; nil before the first and if there was no file
 	reported string      // the last failure for which News returned true; empty after a success
 }
 
 // Read reads the file. The first call parses the content at once. Later calls
-// parse new content only after two calls in a row have read the same, because
-// the writer of the file may not be done. If Read fails, the last parsed
-// content stays in effect.
+// parse new content only after two calls in a row have read the same
+// content, because the writer of the file may not be done. If Read fails,
+// the last parsed content stays in effect.
 func (f *Watched) Read() (changed bool, err error) {
 	before := f.next
 	f.next = nil
@@ -49,8 +49,8 @@ func (f *Watched) Read() (changed bool, err error) {
 	return true, nil
 }
 
-// News reports whether a failure of Read differs from the last reported one, or
-// is about a changed file.
+// News reports whether a failure of Read differs from the last reported
+// failure, or concerns a changed file.
 func (f *Watched) News(err error) bool {
 	told := err.Error()
 	if f.seen != nil {

@@ -28,8 +28,9 @@ func (p principals) ClusterVersion() sharding.ClusterVersion {
 	return sharding.VersionPrincipal - 1
 }
 
-// The executing node receives the principals of the requests. It does not run a
-// request that it rejects, but runs the others of the same message.
+// The executing node receives the principals of the requests. It does not
+// run a request that it rejects, but runs the other requests of the same
+// message.
 func TestExecutingNodeAuthorizesRequests(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()

@@ -24,7 +24,7 @@ type item struct {
 }
 
 // batch is the requests of one message. It owns their memory, and returns to
-// its pool when the last one is released.
+// its pool when the last request is released.
 type batch struct {
 	stream  *serverStream
 	message wire.Message // payloads alias it
@@ -62,7 +62,7 @@ func (p *batches) put(b *batch) {
 	p.pool.Put(b)
 }
 
-// release drops n references and recycles the batch with the last one.
+// release drops n references, and recycles the batch when none is left.
 func (b *batch) release(n int32) {
 	if b.refs.Add(-n) == 0 {
 		b.stream.server.batches.put(b)

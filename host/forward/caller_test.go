@@ -83,8 +83,8 @@ func TestDeliveriesNeedLeadershipOfTheirShard(t *testing.T) {
 	}
 }
 
-// A node that names its streams like another node's does not end the other's
-// streams.
+// If a node's streams have the same names as another node's streams, neither
+// node ends the streams of the other.
 func TestStreamNamesAreSeparatedByNode(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()

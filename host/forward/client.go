@@ -30,21 +30,21 @@ type Options struct {
 	// before a pause is not sent after it. If nil, there are no pauses.
 	Pauses interface{ Epoch() uint64 }
 	// Metadata knows the cluster version, which decides whether other nodes
-	// receive the requests' principals and trace contexts. Nil means that they
-	// do.
+	// receive the requests' principals and trace contexts. Nil means that
+	// other nodes receive both.
 	Metadata interface {
 		ClusterVersion() sharding.ClusterVersion
 	}
 
-	// Streams is the number of streams to each peer (4). A shard's requests use
-	// one.
+	// Streams is the number of streams to each peer (4). All requests of a
+	// shard use the same stream.
 	Streams int
 	// StreamRequests and StreamBytes bound the unanswered requests of a stream
 	// (16,384; 16 MiB). Requests beyond a bound fail with request.ErrBusy.
 	StreamRequests, StreamBytes int
 	// MinPause and MaxPause bound how long a node that could not be reached is
-	// regarded as unreachable without another attempt (5 ms, 250 ms). The time
-	// doubles from one to the other.
+	// regarded as unreachable without another attempt (5 ms, 250 ms). The
+	// time doubles with each failure, from MinPause to MaxPause.
 	MinPause, MaxPause time.Duration
 	// OpenTimeout bounds the opening of a stream (2 s).
 	OpenTimeout time.Duration
@@ -164,8 +164,8 @@ func (c *Client) links(to sharding.NodeID) []*link {
 }
 
 // PeerSuspected breaks the streams to a node that is suspected. Requests that were
-// sent fail with an unknown outcome, and new ones are unreachable until
-// PeerAlive.
+// sent fail with an unknown outcome, and new requests fail as unreachable
+// until PeerAlive.
 func (c *Client) PeerSuspected(node sharding.NodeID) {
 	c.each(node, (*link).sever)
 }

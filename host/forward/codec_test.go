@@ -66,7 +66,7 @@ func caller(kind principal.Kind, name string, groups ...string) *principal.Princ
 	return p
 }
 
-// The hand-written codec agrees with the generated one in both directions.
+// The hand-written codec agrees with the generated codec in both directions.
 func TestRequestCodecMatchesGeneratedTypes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for i, q := range requests {
@@ -306,8 +306,9 @@ func TestTraceContextsNeedClusterVersion(t *testing.T) {
 	}
 }
 
-// TestLongNamesOfMessagesAreMalformed: a record stores the lengths of the token
-// and of the outcome's commands in one byte each.
+// TestLongNamesOfMessagesAreMalformed: a message whose token, or whose
+// outcome's commands, have more than 255 bytes is malformed, because a
+// record stores each of these lengths in one byte.
 func TestLongNamesOfMessagesAreMalformed(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	for name, d := range map[string]request.Delivery{

@@ -4,6 +4,6 @@
 // stream has room for more. FORMAT.md describes the bytes.
 //
 // It never chooses a node and never sends a request twice. A Client owns two
-// goroutines for every stream in use, a Server one in addition to that of the
-// call; Close joins them.
+// goroutines for every stream in use. A Server owns one goroutine for every
+// stream, in addition to the goroutine of the call. Close joins them.
 package forward

@@ -135,9 +135,9 @@ func TestWrongNode(t *testing.T) {
 	}
 }
 
-// If a stream breaks, sent requests have an unknown outcome and queued ones are
-// unreachable. The stream is opened again, but requests of the lost round still
-// fail.
+// If a stream breaks, sent requests have an unknown outcome and queued
+// requests fail as unreachable. The stream is opened again, but requests of
+// the lost round still fail.
 func TestBrokenStream(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -231,8 +231,8 @@ func TestStalledPeer(t *testing.T) {
 	}
 }
 
-// When a node opens a stream again, nothing that it sent over the previous one
-// runs afterwards.
+// When a node opens a stream again, nothing that it sent over the previous
+// stream runs afterwards.
 func TestNewStreamReplacesOlder(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()

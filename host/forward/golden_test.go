@@ -16,7 +16,7 @@ import (
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 // TestGolden pins the bytes between nodes, because different releases must
-// exchange the same ones.
+// exchange the same bytes.
 func TestGolden(t *testing.T) {
 	var out strings.Builder
 	for i, q := range requests {

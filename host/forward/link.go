@@ -18,8 +18,8 @@ const (
 )
 
 // link carries requests to a node over one stream, which it opens when there is
-// something to send. Its run goroutine sends; a second one receives while there
-// is a stream.
+// something to send. Its run goroutine sends; a second goroutine receives
+// while there is a stream.
 type link struct {
 	client *Client
 	to     sharding.NodeID
@@ -215,7 +215,7 @@ func (l *link) broke(err error, closed bool) {
 	complete(queued, request.ErrUnreachable)
 }
 
-// sever breaks the stream and prevents new ones until revive.
+// sever breaks the stream and prevents new streams until revive.
 func (l *link) sever() {
 	l.mu.Lock()
 	l.suspected = true

@@ -191,8 +191,8 @@ func (st *serverStream) submit(b *batch) error {
 // refusal returns why a request must not run, or nil. A delivery is rejected if
 // its node does not lead the source's shard; the dispatcher then retries,
 // because the node may have become the leader a moment ago. Any request is
-// rejected if one of its round was sent back, because this one may be later and
-// would overtake it.
+// rejected if another request of its round was sent back, because it may be
+// the later of the two and would overtake the returned request.
 func (st *serverStream) refusal(it *item) error {
 	if d := it.req.Delivery; d != nil {
 		if source, known := st.server.opts.Locate(d.Source); !known || !st.server.opts.Leaders.MayLead(st.name.node, source) {

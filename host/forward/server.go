@@ -43,7 +43,8 @@ type ServerOptions struct {
 	Locate  sharding.Locate // nil hashes the entity's type and id
 	Logger  *slog.Logger    // nil discards
 	Clock   func() time.Time
-	// Caller returns the node that a call comes from. If nil, it is unknown.
+	// Caller returns the node that a call comes from. If Caller is nil, that
+	// node is unknown.
 	Caller func(ctx context.Context) sharding.NodeID
 	// Roles authorizes requests. If it is nil, everything is allowed.
 	Roles authorizer

@@ -88,8 +88,8 @@ func (l *link) carry(ctx context.Context) error {
 	return err
 }
 
-// endedThere reports whether the other side ended the stream. If so, it will
-// never run requests that it had not taken by then.
+// endedThere reports whether the other side ended the stream. If so, the
+// other side will never run requests that it had not taken by then.
 func endedThere(err error) bool {
 	for _, end := range [...]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {
@@ -100,8 +100,8 @@ func endedThere(err error) bool {
 	return errors.As(err, &said) && connect.IsWireError(said)
 }
 
-// open waits for the node's greeting. Nothing is sent before it, so a failure
-// before it means that no request ran.
+// open waits for the node's greeting. Nothing is sent before the greeting,
+// so a failure before the greeting means that no request ran.
 func (l *link) open(conn *bidi, cancel context.CancelFunc) error {
 	late := time.AfterFunc(l.client.opts.OpenTimeout, cancel)
 	defer late.Stop()

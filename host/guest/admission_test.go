@@ -13,8 +13,8 @@ func memoryBounds(min, max uint64) []byte { return cat([]byte{1}, uleb(min), ule
 
 func tableOf(bounds []byte) []byte { return cat([]byte{typeFuncref}, bounds) }
 
-// TestRefusedModules checks which fault is reported for each kind of invalid
-// module.
+// TestRefusedModules checks that each kind of invalid module is rejected with
+// the right fault.
 func TestRefusedModules(t *testing.T) {
 	anyType := asmSection(sectionType, vec(asmType(sig("", ""))))
 	withImport := func(module, name string, s signature) *testGuest {
@@ -153,8 +153,8 @@ func TestModuleSizeLimit(t *testing.T) {
 	}
 }
 
-// TestCompileRejectsInvalidCode checks modules of a valid shape with invalid code or an
-// invalid manifest.
+// TestCompileRejectsInvalidCode checks that modules of a valid shape are
+// rejected if their code or their manifest is invalid.
 func TestCompileRejectsInvalidCode(t *testing.T) {
 	body := func(export string, code []byte) []byte {
 		return (&testGuest{bodies: map[string][]byte{export: code}}).build()

@@ -14,7 +14,8 @@ import (
 
 // TestGoBombs triggers what a guest in Go can do with its runtime: leave
 // spinning goroutines behind, block forever, and exhaust its memory, stack,
-// events and reply. Each call must end, and the engine must keep nothing of it.
+// events and reply. Each call must end, and the engine must keep no memory of
+// the instance.
 func TestGoBombs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: builds a guest in Go")

@@ -14,7 +14,8 @@ import (
 
 // TestBombs runs each hostile module of testdata/bombs.txt, compiled and
 // interpreted. Either the module must be rejected, or its call must end with
-// the fault given there, and the engine must keep no memory of the module.
+// the fault that the file names, and the engine must keep no memory of the
+// module.
 func TestBombs(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	defer func() {

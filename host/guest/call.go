@@ -18,10 +18,11 @@ func (f guestFunction) name() string {
 	return contract[f].Name
 }
 
-// Load creates the state of handle, either the initial state or the state in a
-// snapshot frame. The status is LoadDone, LoadUnreadable or LoadNoRoom. After
-// the last two there is no state, but the instance stays usable. typeIndex is
-// the index of the entity type in the manifest. frames is not kept.
+// Load creates the state of handle, either the initial state or the state in
+// a snapshot frame. The status is LoadDone, LoadUnreadable or LoadNoRoom.
+// After LoadUnreadable and LoadNoRoom there is no state, but the instance
+// stays usable. typeIndex is the index of the entity type in the manifest.
+// frames is not kept.
 func (g *Instance) Load(typeIndex uint32, handle uint64, frames []byte) (abi.LoadStatus, error) {
 	if err := g.put(frames, g.module.engine.limits.RequestBytes+abi.LoadExtraBytes); err != nil {
 		return 0, err
@@ -39,7 +40,8 @@ func (g *Instance) Load(typeIndex uint32, handle uint64, frames []byte) (abi.Loa
 }
 
 // Apply evolves the state of handle by the event frames, in order. frames may
-// have up to Limits.BatchBytes, or hold a single larger event. It is not kept.
+// have up to Limits.BatchBytes, or hold a single larger event. frames is not
+// kept.
 func (g *Instance) Apply(handle uint64, frames []byte) error {
 	limits := &g.module.engine.limits
 	if err := g.put(frames, max(limits.BatchBytes, limits.RequestBytes)); err != nil {
@@ -88,7 +90,7 @@ func (g *Instance) Handle(handle uint64, frames []byte, env Env) ([]byte, error)
 	return g.decide(fnHandle, handle, frames, env, g.budgets.Command)
 }
 
-// Query reads the state. The result is like that of Handle.
+// Query reads the state. It returns output frames, like Handle.
 func (g *Instance) Query(handle uint64, frames []byte, env Env) ([]byte, error) {
 	return g.decide(fnQuery, handle, frames, env, g.budgets.Query)
 }

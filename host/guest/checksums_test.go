@@ -49,8 +49,8 @@ func TestDamagedCacheFileIsRecompiled(t *testing.T) {
 	}
 }
 
-// TestUnknownCacheFilesAreRemoved checks that code without a seal in the cache
-// is not run either.
+// TestUnknownCacheFilesAreRemoved checks that code in the cache that has no
+// seal is never run.
 func TestUnknownCacheFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	mustCompile(t, newEngine(t, Options{CacheDir: dir}), (&testGuest{}).build())

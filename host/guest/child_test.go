@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestMain makes the test binary its own child process, which compiles or
-// misbehaves.
+// TestMain lets the test binary also run as the child process of a test,
+// which compiles or misbehaves.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 {
 		switch os.Args[1] {

@@ -214,7 +214,7 @@ func (m *Module) retain() error {
 	return nil
 }
 
-// release drops one use. The last one frees the code.
+// release drops one user of the module. The last release frees the code.
 func (m *Module) release() error {
 	m.mu.Lock()
 	m.users--

@@ -21,9 +21,9 @@ import (
 
 // A child process compiles an uploaded module first and leaves the result in
 // the compilation cache. Compiling in this process would be unsafe: a
-// compilation cannot be cancelled, a malicious module can make it use minutes
-// and gigabytes, and a panic in one of the compiler's workers ends the process.
-// The child also runs the module's trial.
+// compilation cannot be cancelled, a malicious module can make it take
+// minutes and gigabytes, and a panic in one of the compiler's workers ends
+// the process. The child also runs the module's trial.
 //
 // The child runs the same program. It reads one line of JSON and the prepared
 // module from standard input and reports the outcome by its exit code. If it
@@ -95,8 +95,8 @@ type compileChild struct {
 	Logger  *slog.Logger
 }
 
-// newCompileChild returns a compileChild that waits for four times the CPU time
-// of the order.
+// newCompileChild returns a compileChild whose wall-clock time limit is four
+// times the CPU time of the order.
 func newCompileChild(command []string, order compileOrder, logger *slog.Logger) *compileChild {
 	return &compileChild{Command: command, Order: order, Wait: patience * order.CPU, Logger: logger}
 }

@@ -120,7 +120,7 @@ func TestFailedCompilationIsRetried(t *testing.T) {
 }
 
 // TestWaiterContinuesAbandonedCompilation checks that if the caller that
-// compiles gives up, the next one continues instead of failing too.
+// compiles gives up, the next caller compiles instead of failing too.
 func TestWaiterContinuesAbandonedCompilation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Registry{compiled: map[journal.Digest]*compilation{}, dir: t.TempDir()}

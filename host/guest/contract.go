@@ -25,8 +25,8 @@ var contract = [...]wasm.ExportedFunction{
 	{Name: abi.ExportDrop, Signature: wasm.Signature{Params: i64}},
 }
 
-// optional lists the functions that a module may export. In guestFunction they
-// follow those of contract.
+// optional lists the functions that a module may export. In guestFunction,
+// they follow the functions in contract.
 var optional = [...]wasm.ExportedFunction{
 	{Name: abi.ExportUpcast, Signature: wasm.Signature{Params: i32 + i32, Results: i64}},
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestJoinedSegmentOutsideMemoryIsRejected checks that joining segments does not
-// make an invalid module start.
+// TestJoinedSegmentOutsideMemoryIsRejected checks that a module whose data
+// lies outside of memory still fails to start after its segments were joined.
 func TestJoinedSegmentOutsideMemoryIsRejected(t *testing.T) {
 	guest := &testGuest{data: [][]byte{
 		cat([]byte{0}, i32c(24*pageBytes-2), []byte{opEnd}, text("a")),

@@ -167,7 +167,8 @@ func compare(t *testing.T, schemaText, text []byte, mine *schema.Schema, theirs 
 	}
 }
 
-// both compiles a schema twice. It returns nil for one that the walker rejects.
+// both compiles a schema with the walker and with the library. It returns nil,
+// nil if the walker rejects the schema.
 func both(t *testing.T, text []byte) (*schema.Schema, *jsonschema.Schema) {
 	t.Helper()
 	mine, err := schema.Compile(text, nil)
@@ -189,7 +190,8 @@ func both(t *testing.T, text []byte) (*schema.Schema, *jsonschema.Schema) {
 	return mine, theirs
 }
 
-// TestWalkerMatchesLibrary tests random schemas with random values.
+// TestWalkerMatchesLibrary checks that the walker and the library agree for
+// random schemas and random values.
 func TestWalkerMatchesLibrary(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
@@ -224,7 +226,8 @@ func TestWalkerMatchesLibrary(t *testing.T) {
 	}
 }
 
-// FuzzWalkerMatchesLibrary tests arbitrary schemas.
+// FuzzWalkerMatchesLibrary checks that the walker and the library agree for
+// arbitrary schemas.
 func FuzzWalkerMatchesLibrary(f *testing.F) {
 	f.Add(`{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}`, `{"a":1}`)
 	f.Add(`{"items":{"anyOf":[{"$ref":"#"},{"type":"string"}]}}`, `[["a"],1]`)
@@ -248,8 +251,9 @@ func FuzzWalkerMatchesLibrary(f *testing.F) {
 }
 
 // alike reports whether the library and the walker parse a text equally. They
-// do if it has no duplicate members, no numbers that only one of them
-// represents exactly, and no escapes that they decode differently.
+// do if the text has no duplicate members, no numbers that only one of the
+// two parsers represents exactly, and no escapes that they decode
+// differently.
 func alike(text string) bool {
 	var v any
 	d := json.NewDecoder(strings.NewReader(text))

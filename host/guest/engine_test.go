@@ -16,7 +16,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// newEngine creates an engine that must be closed with nothing left open.
+// newEngine creates an engine. At the end of the test, it must have no open
+// module or instance.
 func newEngine(t testing.TB, opts Options) *Engine {
 	t.Helper()
 	e, err := New(t.Context(), opts)

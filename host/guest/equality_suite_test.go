@@ -108,11 +108,11 @@ func suite(t *testing.T, e *Engine, wasm []byte, metered bool) (report string, s
 	return got.String(), r.sum.Sum(nil)
 }
 
-// TestMeteringKeepsConformanceResults runs the conformance suite on unmodified and metered
-// guests, each compiled and interpreted. The report and every answer must be
-// equal. A guest in Go is only compiled, because an interpreted one takes a
-// second to start, and the suite starts some twenty;
-// TestMeteringKeepsGuestResults covers it.
+// TestMeteringKeepsConformanceResults runs the conformance suite on
+// unmodified and metered guests, each compiled and interpreted. The report
+// and every answer must be equal. A guest in Go is only compiled, because an
+// interpreted Go guest takes a second to start, and the suite starts some
+// twenty instances; TestMeteringKeepsGuestResults interprets it.
 func TestMeteringKeepsConformanceResults(t *testing.T) {
 	for _, name := range equalGuests[1:] {
 		t.Run(name, func(t *testing.T) {

@@ -136,10 +136,11 @@ func equalGuest(t testing.TB, name string) []byte {
 }
 
 // TestMeteringKeepsGuestResults runs 10,000 random commands on an unmodified
-// guest and on the metered one, each compiled and interpreted. All answers must
-// be equal, and the metered ones must spend the same fuel. (An unmodified guest
-// in Go is not interpreted.) The counters in C, Rust and AssemblyScript, which
-// do the same, must give equal answers too.
+// guest and on the metered one, each compiled and interpreted. All answers
+// must be equal, and the compiled and the interpreted metered guest must
+// spend the same fuel. (An unmodified guest in Go is not interpreted.) The
+// counters in C, Rust and AssemblyScript, which do the same, must give equal
+// answers too.
 func TestMeteringKeepsGuestResults(t *testing.T) {
 	commands := 10_000
 	if testing.Short() {
@@ -183,8 +184,8 @@ func TestMeteringKeepsGuestResults(t *testing.T) {
 	}
 }
 
-// TestMeteringKeepsKernelResults compares the results of the loops of each
-// language.
+// TestMeteringKeepsKernelResults checks that the loops of each language give
+// the same results with and without metering.
 func TestMeteringKeepsKernelResults(t *testing.T) {
 	for _, language := range kernelLanguages {
 		t.Run(language, func(t *testing.T) {

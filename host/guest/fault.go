@@ -12,7 +12,7 @@ import (
 // Errors of this package.
 var (
 	// ErrInstanceDead: the instance faulted or was closed. Close it, create
-	// another one and load its entities there.
+	// another instance and load its entities there.
 	ErrInstanceDead = errors.New("guest instance is dead")
 	// ErrClosed: the engine or the module was closed.
 	ErrClosed = errors.New("closed")

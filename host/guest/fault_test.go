@@ -26,7 +26,7 @@ func TestFaults(t *testing.T) {
 		guest := replacing(abi.ExportDrop, code)
 		return guest.importing(module, name)
 	}
-	loadOne := func(code []byte) []byte { // runs code for handles above 0 only
+	loadOne := func(code []byte) []byte { // runs code only for handles above 0
 		return cat(get(1), op(opI32WrapI64), op(0x04, []byte{blockVoid}), code, []byte{opEnd}, i32c(0))
 	}
 	const limit = 2 << 20

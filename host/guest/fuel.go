@@ -54,12 +54,12 @@ type account struct {
 	sampling    sampling
 }
 
-// A call that runs for shortCall slices, about half a millisecond, must hold a
-// slot of Engine.turns from then on. There are fewer slots than processors, so
-// that one processor is left for everything else. (Go polls the network when a
-// processor is idle. With a guest running on each of them, every network hop
-// takes 10 ms.) After turnSlices the call releases its slot and queues for it
-// again.
+// A call that runs for shortCall slices, about half a millisecond, must hold
+// a slot of Engine.turns from then on. There are fewer slots than processors,
+// so that one processor is left for everything else. (Go polls the network
+// when a processor is idle. With a guest running on every processor, every
+// network hop takes 10 ms.) After turnSlices the call releases its slot and
+// queues for it again.
 //
 // After yieldSlices, about half a millisecond, the call yields to goroutines
 // that are ready. A goroutine that yields goes to the end of Go's global queue,
@@ -73,7 +73,7 @@ const (
 	yieldSlices = 40
 )
 
-// takeTurn waits for a slot of Engine.turns if the call is a long one.
+// takeTurn waits for a slot of Engine.turns if the call is long.
 func (g *Instance) takeTurn() {
 	m := &g.meter
 	if m.slices++; m.slices < shortCall {
@@ -179,9 +179,9 @@ func (g *Instance) affordable() bool {
 	return true
 }
 
-// widen raises the budget of an Apply to that of all its events. The events are
-// counted only here, when the budget of one event was not enough, because most
-// calls never need it.
+// widen raises the budget of an Apply from the budget of one event to the sum
+// for all its events. The events are counted only here, when the budget of
+// one event was not enough, because most calls never need their number.
 func (g *Instance) widen() {
 	if g.applying == nil {
 		return

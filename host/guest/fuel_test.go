@@ -57,8 +57,8 @@ func TestFuelMatchesCostOfCall(t *testing.T) {
 	})
 }
 
-// TestCommandEndsAtItsFuelBudget checks that a command succeeds with the exact fuel it needs and
-// fails with one unit less.
+// TestCommandEndsAtItsFuelBudget checks that a command succeeds with exactly
+// the fuel that it needs and fails with one unit less.
 func TestCommandEndsAtItsFuelBudget(t *testing.T) {
 	frames := make([]byte, 200_000)
 	g := start(t, Options{}, spin())
@@ -82,9 +82,9 @@ func TestCommandEndsAtItsFuelBudget(t *testing.T) {
 	}
 }
 
-// TestBatchSizeDoesNotAffectFuelLimit checks that a history that can be applied event by
-// event can be applied in one batch, and that one event that spends too much
-// cannot.
+// TestBatchSizeDoesNotAffectFuelLimit checks that a history that can be
+// applied event by event can be applied in one batch, and that a single event
+// that spends too much cannot be applied.
 func TestBatchSizeDoesNotAffectFuelLimit(t *testing.T) {
 	event := abi.AppendInputEvent(nil, 1, 2, "", nil)
 	if len(event) != 23 {
@@ -144,7 +144,7 @@ func TestCallEndsAtItsDeadline(t *testing.T) {
 	if _, err := g.Handle(0, nil, Env{Deadline: time.Now().Add(5 * time.Millisecond)}); err != ErrDeadline {
 		t.Errorf("handle ended with %v", err)
 	}
-	// A deadline applies to one call only, and not to Apply.
+	// A deadline applies only to one call, and not to Apply.
 	g = start(t, Options{}, spin())
 	if _, err := g.Handle(0, []byte("x"), Env{Deadline: time.Unix(1, 0)}); err != nil {
 		t.Errorf("a short call did not end: %v", err)
@@ -154,8 +154,8 @@ func TestCallEndsAtItsDeadline(t *testing.T) {
 	}
 }
 
-// TestCopiesInChunks checks the results of bulk operations over many chunks,
-// with overlaps in both directions.
+// TestCopiesInChunks checks that bulk operations over many chunks give the
+// right results, with overlaps in both directions.
 func TestCopiesInChunks(t *testing.T) {
 	const n = 3*bulkChunk + 12345
 	fill := func(at int32) []byte { // byte i of n is i*7>>3, written by the command itself

@@ -41,8 +41,8 @@ func initializing(n int, tables ...[]byte) *testGuest {
 	return &testGuest{tables: tables, bodies: map[string][]byte{abi.ExportQuery: cat(code, i64c(0))}}
 }
 
-// TestElementsAreBounded checks that the bound counts the elements of all
-// segments, whatever their kinds.
+// TestElementsAreBounded checks that a module is rejected if its segments
+// together have too many elements, whatever the kind of the segments.
 func TestElementsAreBounded(t *testing.T) {
 	wasm := (&testGuest{tables: [][]byte{tableOf(memoryBounds(1, 65536))}}).build()
 	for name, segment := range map[string]func(int) []byte{"passive": passive, "declarative": declarative, "active": active, "expressions": expressions} {
@@ -77,8 +77,9 @@ func TestUnusedElementsCostNothing(t *testing.T) {
 	}
 }
 
-// TestFunctionReferencesAreReused checks that code that creates references to functions in
-// a loop gets the same ones again, can call through them, and takes no memory.
+// TestFunctionReferencesAreReused checks that code that creates references to
+// functions in a loop gets the same references again, can call through them,
+// and takes no memory.
 func TestFunctionReferencesAreReused(t *testing.T) {
 	loop := cat(i32c(0), op(opRefFunc, uleb(8)), op(opTableSet, uleb(0)),
 		get(1), i32c(1), op(opI32Sub), op(opLocalTee, uleb(1)), op(opBrIf, uleb(0)))

@@ -38,7 +38,7 @@ func forever(code ...[]byte) []byte {
 func times(n int, code []byte) []byte { return slices.Repeat(code, n) }
 
 // strewn fills 32 MiB of memory with a list that visits the cache lines in
-// pseudo-random order: each line holds the address of the next one, which is
+// pseudo-random order: each line holds the address of the next line, which is
 // never adjacent. So a guest that follows the list waits for memory at each
 // load. The guest runs strewn as an apply.
 func strewn() []byte {

@@ -23,8 +23,8 @@ var hostileNumbers = []uint32{
 }
 
 // obedient is a guest that answers with the span in its input. Apply stores a
-// span. Snapshot then returns it, and the guest adds its address to the address
-// of the input buffer.
+// span, which Snapshot then returns. The address of the stored span is also
+// added to the address that the guest returns for its input buffer.
 func obedient() *testGuest {
 	word := func(at int32) []byte { return cat(i32c(at), op(opI64Load, aligned(3))) }
 	return &testGuest{bodies: map[string][]byte{

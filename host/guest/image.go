@@ -15,9 +15,10 @@ import (
 // An image equals the result of _initialize exactly, because that depends on
 // the module alone: the clock and the random numbers it may ask for are
 // constants. A module has no image if some of its state cannot be copied:
-// tables that its code writes to, segments that its code can drop, and globals
-// of reference or vector types. It has none either if a memory.grow failed
-// during the start, because that could succeed under a different limit.
+// tables that its code writes to, segments that its code can drop, and
+// globals of reference or vector types. A module has no image either if a
+// memory.grow failed in _initialize, because it could succeed under a
+// different limit.
 type image struct {
 	file    imageFile
 	length  int // length of the memory in bytes
@@ -26,8 +27,8 @@ type image struct {
 }
 
 const (
-	// A module whose start spends less fuel and fills less memory than these
-	// gets no image, because mapping the image would take as long as the start.
+	// A module gets no image if a new instance spends less fuel and fills less
+	// memory than these, because mapping the image would take as long.
 	imageLeastFuel  = 50_000
 	imageLeastBytes = 256 << 10
 	// imageMostBytes bounds the part of an image up to its last nonzero byte. The

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	imageAt    = 2 << 20 // address at which the guest of these tests writes
+	imageAt    = 2 << 20 // address of the memory that the guest of these tests writes
 	imageTurns = 40_000
 	randomAt   = 3<<20 + 100
 )
@@ -88,7 +88,8 @@ func stateOf(t *testing.T, g *Instance) string {
 }
 
 // TestImageMatchesInitializedInstance compares instances that begin with the
-// image with one that runs its _initialize, before and after the same calls.
+// image with an instance that runs its _initialize, before and after the same
+// calls.
 func TestImageMatchesInitializedInstance(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		e := newEngine(t, opts)

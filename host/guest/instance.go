@@ -70,8 +70,8 @@ type Instance struct {
 	dead      bool
 	closed    bool
 
-	// The guest's input buffer. Its address stays valid until the guest is
-	// asked for another buffer, so the host asks for one only if it needs a
+	// The guest's input buffer. Its address stays valid until the guest is asked
+	// for another buffer, so the host asks for a buffer only if it needs a
 	// larger one.
 	buffer      uint32
 	bufferBytes int
@@ -100,10 +100,10 @@ type InstanceOptions struct {
 	// MemoryBytes bounds the instance's linear memory, below the engine's limit; 0
 	// selects the engine's limit. Beyond it, the guest's memory.grow fails.
 	MemoryBytes int64
-	// Memory is a second budget that is charged for the instance, in addition
-	// to that of the engine. nil means none.
+	// Memory is a second budget that is charged for the instance, in addition to
+	// the engine's budget. nil means none.
 	Memory *MemoryBudget
-	// Budgets bound the calls after the start, see SetBudgets.
+	// Budgets bound the calls after _initialize, see SetBudgets.
 	Budgets Budgets
 	// Lines receives each line that the guest logs or writes to standard output
 	// or error, on the goroutine of the call and within the log limits of a
@@ -118,9 +118,9 @@ type InstanceOptions struct {
 	pureSeed  uint64
 }
 
-// Instantiate creates an instance and runs the module's _initialize. ctx cannot
-// cancel it, because the module's fuel bounds the start. The error is a *Fault,
-// or wraps ErrNoMemory or ErrClosed.
+// Instantiate creates an instance and runs the module's _initialize. ctx
+// cannot cancel _initialize, but a fuel budget bounds it. The error is a
+// *Fault, or wraps ErrNoMemory or ErrClosed.
 func (m *Module) Instantiate(ctx context.Context) (*Instance, error) {
 	return m.InstantiateWith(ctx, InstanceOptions{})
 }
@@ -252,7 +252,7 @@ func (g *Instance) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// abandon releases the resources of a failed start.
+// abandon releases the resources of an instance that failed to start.
 func (g *Instance) abandon() error {
 	if g.guest != nil {
 		return g.Close()

@@ -47,7 +47,7 @@ func (g *Instance) explain(err error) {
 	}
 }
 
-// LastWords returns the end, at most 4 KiB, of what the guest wrote to standard
-// output and error or logged as errors in the failed call, such as the text of
-// a panic. It may contain the input of the guest.
+// LastWords returns the end of the guest's output in the failed call, such as
+// the text of a panic: at most 4 KiB of what it wrote to standard output and
+// error or logged as errors. It may contain the input of the guest.
 func (f *Fault) LastWords() string { return f.words }

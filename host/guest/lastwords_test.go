@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestFaultContainsGuestOutput checks that a fault contains what the guest wrote in the failed
-// call and nothing of previous calls, and that the error text includes it only
-// if TellFaults is set.
+// TestFaultContainsGuestOutput checks that a fault contains what the guest
+// wrote in the failed call and nothing of previous calls, and that the error
+// text includes that output only if TellFaults is set.
 func TestFaultContainsGuestOutput(t *testing.T) {
 	const message = "panic: \x1b[2Jno\x00 room\n\xff"
 	guest := func() *testGuest {
@@ -49,8 +49,8 @@ func TestFaultContainsGuestOutput(t *testing.T) {
 	}
 }
 
-// TestFaultContainsLoggedErrors checks that a fault includes what the guest logged
-// as an error before it failed, and not log lines of other levels.
+// TestFaultContainsLoggedErrors checks that a fault includes the guest's
+// error log lines before it failed, and no log lines of other levels.
 func TestFaultContainsLoggedErrors(t *testing.T) {
 	const message = "apply: no such event"
 	for level, want := range map[abi.LogLevel]string{abi.LogDebug: "", abi.LogWarn: "", abi.LogError: message, abi.LogError + 1: message} {

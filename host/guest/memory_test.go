@@ -50,8 +50,8 @@ func TestInstanceMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestUsageCountsMemoryAndTables checks the usage of instances, with tables that grow and that do
-// not.
+// TestUsageCountsMemoryAndTables checks that Usage counts the memory and the
+// tables of instances, whether or not the tables can grow.
 func TestUsageCountsMemoryAndTables(t *testing.T) {
 	growsTable := cat(op(opRefNull, []byte{typeFuncref}), i32c(1), []byte{opMisc, miscTableGrow, 0}, op(opI64Extend))
 	fixed, growable := growing(tableOf(memoryBounds(100, 1000))), growing(tableOf(memoryBounds(100, 1000)))
@@ -99,9 +99,10 @@ func TestInstancesShareNodeMemoryBudget(t *testing.T) {
 	}
 }
 
-// TestSharedMemoryBudget checks that instances that share a budget hold no more
-// together than it allows, that other instances are not charged to it, and that
-// it is unused again once they are closed.
+// TestSharedMemoryBudget checks that instances that share a budget together
+// hold no more memory than the budget allows, that other instances are not
+// charged to it, and that the budget is unused again once its instances are
+// closed.
 func TestSharedMemoryBudget(t *testing.T) {
 	e := newEngine(t, Options{})
 	m := mustCompile(t, e, growing().build())

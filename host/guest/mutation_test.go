@@ -55,9 +55,9 @@ func mutate(random *rand.Rand, valid []byte) []byte {
 }
 
 // TestMutatedModules compiles 8,000 damaged modules and runs those that
-// compile. Each must be rejected, or its calls must end, either as those of the
-// unmetered module do or because metering stops them. The process must survive,
-// another guest must still answer, and the engine must keep nothing.
+// compile. Each must be rejected, or its calls must end, either as the calls
+// of the unmetered module do or because metering stops them. The process must
+// survive, another guest must still answer, and the engine must keep nothing.
 func TestMutatedModules(t *testing.T) {
 	bases := [][]byte{wideGuest().build(), equalGuest(t, "assembled")}
 	e := newEngine(t, Options{})

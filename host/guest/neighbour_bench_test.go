@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkNeighbour measures a command of one guest while others loop on the
-// given number of goroutines.
+// BenchmarkNeighbour measures a command of one guest while other guests loop
+// on the given number of goroutines.
 func BenchmarkNeighbour(b *testing.B) {
 	for _, loops := range []int{0, 1, runtime.GOMAXPROCS(0), 8} {
 		b.Run(map[bool]string{true: "alone", false: "beside-loops"}[loops == 0]+"-"+string(rune('0'+loops)), func(b *testing.B) {

@@ -20,11 +20,11 @@ type Options struct {
 	// it is created and when its memory grows. In addition, Limits.MemoryBytes of
 	// address space are reserved for each instance, which costs nothing.
 	MemoryBytes int64
-	// CacheDir is the directory that keeps compiled modules across restarts. It is
-	// created with mode 0700: the node runs the code in these files, so nobody
-	// else may write there. Without CacheDir each start compiles every module
-	// again (1.3 s of CPU for a Go guest, against 50 ms from the cache). Only one
-	// engine at a time may use it.
+	// CacheDir is the directory that keeps compiled modules across restarts. It
+	// is created with mode 0700: the node runs the code in these files, so
+	// nobody else may write there. Without CacheDir every module is compiled
+	// again each time the node starts (1.3 s of CPU for a Go guest, against 50
+	// ms from the cache). Only one engine at a time may use it.
 	CacheDir string
 	// CacheKey is the key of the HMACs that seal the files of CacheDir. A file
 	// that was not sealed with this key is not used. With an empty key anybody
@@ -33,11 +33,11 @@ type Options struct {
 	// cacheIsVerified is set in a child process, because the engine that started
 	// it has already verified CacheDir.
 	cacheIsVerified bool
-	// CompileCommand, if set, is the program and the arguments of a child process
-	// that compiles and tries each module first; the program must call
-	// CompileChild. It requires CacheDir. Without it, modules are compiled in this
-	// process, where a malicious module can occupy a core for minutes, so use that
-	// for trusted modules only.
+	// CompileCommand, if set, is the program and the arguments of a child
+	// process that compiles and tries each module first; the program must call
+	// CompileChild. It requires CacheDir. Without it, modules are compiled in
+	// this process, where a malicious module can occupy a core for minutes, so
+	// leave CompileCommand unset only if all modules are trusted.
 	CompileCommand []string
 	// CompileTimeout bounds the CPU time of the child, for the compilation and the
 	// trial together; the default is 25 s. A Go guest takes 1 to 2 s. If the child

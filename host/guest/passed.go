@@ -17,8 +17,8 @@ import (
 const passedDir = "passed"
 
 // passedName returns the file of a prepared module. Its name also depends on
-// the runtime and the processor, because a different compiler may never finish
-// on a module that this one compiles in a second.
+// the runtime and the processor, because a different compiler may never
+// finish on a module that this compiler compiles in a second.
 func (c *compileCache) passedName(prepared []byte) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s %s/%s %s\n", runtimeVersion(), runtime.GOOS, runtime.GOARCH, runtime.Version())

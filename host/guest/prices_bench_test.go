@@ -90,7 +90,7 @@ func numeric() (all []priced) {
 }
 
 // back converts a result to the type of the first operand, so that each
-// instruction waits for the previous one.
+// instruction waits for the result of the previous instruction.
 var back = map[string][]byte{
 	"il": {opI64ExtendU}, "li": {opI32WrapI64}, "if": {0xbe}, "fi": {0xbc}, "ld": {0xbf}, "dl": {0xbd},
 	"iv": {wasm.OpVector, 0x11}, "vi": {wasm.OpVector, 0x1b, 0}, "lv": {wasm.OpVector, 0x12}, "vl": {wasm.OpVector, 0x1d, 0},
@@ -176,8 +176,8 @@ func price(b *testing.B, e *Engine, module []byte, divisor uint64) (ns, fuel flo
 	return float64(best.Nanoseconds()) / (turns * priceRow), float64(used) / (turns * priceRow)
 }
 
-// chain returns a row of the instruction, in which each one waits for the
-// previous one.
+// chain returns a row of the instruction, in which each instruction waits for
+// the result of the previous one.
 func chain(p priced) []byte {
 	to := priceResult[p.params[0]]
 	one := get(to)
@@ -259,9 +259,9 @@ func carriers(b *testing.B, e *Engine) (all []cost) {
 	return all
 }
 
-// BenchmarkPrices measures the time per unit of fuel for each instruction, as a
-// multiple of that of an i64.add. No multiple should exceed 4. Instructions
-// that access memory are left out because they may wait for it.
+// BenchmarkPrices measures the time per unit of fuel for each instruction, as
+// a multiple of the time for an i64.add. No multiple should exceed 4.
+// Instructions that access memory are left out because they may wait for it.
 func BenchmarkPrices(b *testing.B) {
 	e := newEngine(b, Options{})
 	for b.Loop() {

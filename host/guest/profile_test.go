@@ -78,8 +78,8 @@ func TestProfileAttributesFuel(t *testing.T) {
 	}
 }
 
-// TestProfileOfLongCalls checks that a long call is sampled while it runs, and
-// still takes turns with others and can be interrupted.
+// TestProfileOfLongCalls checks that a long call is sampled while it runs,
+// and still takes turns with other calls and can be interrupted.
 func TestProfileOfLongCalls(t *testing.T) {
 	guest := spenders()
 	guest.helpers[0].code = turning(30_000_000)

@@ -6,11 +6,11 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// program generates random modules of plain functions: every kind of block, big
-// switches, loops that end, calls, an indirect call, bulk operations. Two
-// programs with the same seed are equal, except that a counting one adds the
-// weight of each instruction to global 0 before it runs. The test compares that
-// sum with the fuel that metering charges.
+// program generates random modules of plain functions: every kind of block,
+// big switches, loops that end, calls, an indirect call, bulk operations. Two
+// programs with the same seed are equal, except that a counting program adds
+// the weight of each instruction to global 0 before it runs. The test
+// compares that sum with the fuel that metering charges.
 type program struct {
 	random   *rand.Rand
 	counting bool
@@ -23,8 +23,8 @@ type program struct {
 	results int
 }
 
-// label is a block that a branch may target: how many i32 it carries, and
-// whether it is a loop.
+// label is a block that a branch may target: how many i32 values a branch to
+// it carries, and whether it is a loop.
 type label struct {
 	values int
 	loop   bool

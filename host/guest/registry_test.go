@@ -121,9 +121,9 @@ func TestDamagedFileIsRepairedByPut(t *testing.T) {
 	}
 }
 
-// TestLeftoversOfACrash opens a directory in which a put was interrupted before
-// its rename, and which contains unrelated files. Only the temporary files must
-// be removed, and only the module listed.
+// TestLeftoversOfACrash opens a directory in which a put was interrupted
+// before its rename, and which contains unrelated files. Only the temporary
+// files must be removed, and List must return only the module.
 func TestLeftoversOfACrash(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir)

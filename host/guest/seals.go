@@ -17,8 +17,8 @@ import (
 
 // SealsName is the file in the cache directory that lists the seal of each
 // compiled file. The runtime's own checksum is not enough: it does not cover
-// the addresses at which functions begin, and anybody could compute it,
-// although the code in the files will be run.
+// the addresses at which functions begin, and anybody could compute it for a
+// forged file, whose code would then be run.
 const SealsName = "seals"
 
 // seal is the HMAC-SHA256 of a file's name and content with the key of the
@@ -57,9 +57,9 @@ func (c *compileCache) line(name string, sum seal) (string, error) {
 	return fmt.Sprintf("%x %s", sum, relative), err
 }
 
-// Verify removes every file that has no valid seal. It returns the number of
-// those that are listed, which are damaged. It must run before the runtime
-// reads any file.
+// Verify removes every file that has no valid seal. It returns how many of
+// the removed files are listed; these files are damaged. It must run before
+// the runtime reads any file.
 func (c *compileCache) Verify() (damaged int, err error) {
 	text, err := os.ReadFile(filepath.Join(c.dir, SealsName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -93,8 +93,8 @@ func (c *compileCache) Verify() (damaged int, err error) {
 	return damaged, nil
 }
 
-// Record seals new files and drops the entries of deleted ones. A file that is
-// not recorded is compiled again after the next start.
+// Record seals new files and drops the entries of deleted ones. A file that
+// is not recorded is compiled again after the node has restarted.
 func (c *compileCache) Record() error {
 	names, err := filepath.Glob(filepath.Join(c.dir, "wazero-*", "*"))
 	if err != nil {

@@ -27,9 +27,9 @@ func (s *stream) fill(dst []byte) {
 	}
 }
 
-// A call has two streams. A language's runtime asks for randomness whenever it
-// likes, and with a single stream that would shift the numbers that the guest's
-// own code gets. systemStream separates the seeds of the two.
+// A call has two streams. A language's runtime asks for randomness whenever
+// it likes, and with a single stream this would shift the numbers that the
+// guest's own code gets. systemStream separates the seeds of the two streams.
 const systemStream = 0x6a09e667f3bcc908
 
 // The constant time and seed that a guest sees while it evolves state. The time

@@ -21,9 +21,9 @@ func (l *lowest) Get() uint64 {
 	return v
 }
 
-// TestCodeWithoutLoopsChecksFuel checks that code without a loop spends at most
-// some thousands of units beyond its slice before the host checks its fuel,
-// whatever the code calls, because nothing else can stop it.
+// TestCodeWithoutLoopsChecksFuel checks that code without a loop, whatever it
+// calls, spends at most some thousands of units beyond its slice before the
+// host checks its fuel, because nothing else can stop the code.
 func TestCodeWithoutLoopsChecksFuel(t *testing.T) {
 	e := newEngine(t, Options{})
 	for _, h := range hogs() {
@@ -65,9 +65,9 @@ func (w *worked) Get() uint64 {
 	return w.MutableGlobal.Get()
 }
 
-// TestWorkAfterCallsChecksFuel checks that on the way back from its calls a
-// recursion does no more work between two checks of the host than a slice and
-// the stack allow, for each form of work.
+// TestWorkAfterCallsChecksFuel checks, for each form of work, that a
+// recursion that returns from its calls does no more work between two checks
+// of the host than a slice and the stack allow.
 func TestWorkAfterCallsChecksFuel(t *testing.T) {
 	void := []byte{blockVoid}
 	load := cat(i32c(0), op(opI32Load, aligned(2)), op(opDrop))

@@ -133,7 +133,7 @@ var mnemonics = map[string]struct {
 }
 
 // assembleText assembles words up to a closing bracket and returns the
-// remaining ones.
+// remaining words.
 func assembleText(words []string) (code []byte, left []string, err error) {
 	for len(words) > 0 {
 		word := words[0]

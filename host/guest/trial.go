@@ -36,8 +36,8 @@ func (m *Module) try(ctx context.Context) error {
 	return err
 }
 
-// tryType creates an entity, loads a second one from its snapshot and drops
-// both.
+// tryType creates an entity, loads a second entity from its snapshot and
+// drops both.
 func (g *Instance) tryType(index uint32, t manifest.EntityType) error {
 	begin := abi.AppendEntityID(nil, trialID)
 	if err := g.mustLoad(t, index, 0, abi.AppendSequence(begin, 0)); err != nil {

@@ -19,7 +19,7 @@ import (
 // TestTrialRejectsFaultyModule checks that a module that faults on its first entity is
 // rejected.
 func TestTrialRejectsFaultyModule(t *testing.T) {
-	second := func(code []byte) []byte { // replaces load for handle 1 only
+	second := func(code []byte) []byte { // replaces load only for handle 1
 		return cat(get(1), op(opI32WrapI64), op(opIf, []byte{blockVoid}), code, []byte{opEnd}, i32c(0))
 	}
 	tests := []struct{ name, export, reason string }{

@@ -93,8 +93,8 @@ func TestUploadsOfOneDigestCompileOnce(t *testing.T) {
 		t.Errorf("%d uploads started the compiler %d times", len(modules), got)
 	}
 
-	// The compiler does not start again either for a module that was compiled
-	// before.
+	// A module that was compiled before does not start the compiler again
+	// either.
 	if err := r.Release(DigestOf(wasm)); err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,8 @@ func passTime(clock int64, subscriptions []byte) (after int64, ok bool) {
 	return max(after, clock), true
 }
 
-// deadline returns the time for which a clock subscription made at clock waits.
+// deadline returns the time at which a clock subscription ends if it was made
+// at the time in clock.
 func deadline(clock int64, subscription []byte) int64 {
 	at := int64(min(binary.LittleEndian.Uint64(subscription[atTimeout:]), neverDeadline))
 	if binary.LittleEndian.Uint16(subscription[atFlags:])&flagAbsolute != 0 {

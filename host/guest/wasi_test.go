@@ -113,9 +113,9 @@ func TestSystemFunctionsAreHarmless(t *testing.T) {
 	}
 }
 
-// TestTimeAndRandomness checks which time and random numbers a guest sees while
-// it decides and while it evolves state, and that the same call in a new
-// instance sees the same ones.
+// TestTimeAndRandomness checks that a guest sees the time and random numbers
+// of the call while it decides, and constant ones while it evolves state, and
+// that the same call in a new instance sees the same time and numbers.
 func TestTimeAndRandomness(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		e := newEngine(t, opts)
@@ -235,8 +235,8 @@ func TestPollAdvancesClock(t *testing.T) {
 	}
 }
 
-// TestGuestLogIsCapped checks the limits on lines and bytes of a call, for both ways
-// of logging.
+// TestGuestLogIsCapped checks that the lines and bytes that a call may log
+// are limited, for both ways of logging.
 func TestGuestLogIsCapped(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -306,8 +306,8 @@ func TestGuestLogNamesTheEntity(t *testing.T) {
 	}
 }
 
-// TestPartialLines checks that a line written in pieces is logged as one line,
-// and that the end of the call logs an unfinished one.
+// TestPartialLines checks that a line written in pieces is logged as one
+// line, and that the end of the call logs an unfinished line.
 func TestPartialLines(t *testing.T) {
 	var log bytes.Buffer
 	l := guestLog{logger: slog.New(slog.NewTextHandler(&log, nil)), lineLimit: 3, byteLimit: 4}

@@ -36,9 +36,9 @@ func checkEach(ctx context.Context, last uint32, most int, look func(context.Con
 	return sum.answer()
 }
 
-// checkPresent reports whether a shard from 1 to last has entities. It asks at
-// most `most` shards concurrently and stops at the first that has some. If it
-// could not ask a shard, it returns true and the error.
+// checkPresent reports whether a shard from 1 to last has entities. It asks
+// at most `most` shards concurrently and stops at the first shard that has
+// entities. If it could not ask a shard, it returns true and the error.
 func checkPresent(ctx context.Context, last uint32, most int, look func(context.Context, sharding.ShardID) (*modulev1.CheckCompatibilityResponse, error)) (bool, error) {
 	ctx, enough := context.WithCancel(ctx)
 	defer enough()

@@ -35,8 +35,8 @@ const (
 	checkBudget = 2 * time.Second
 	// checkWait limits the check of all shards together.
 	checkWait = 10 * time.Second
-	// checkPacedWait limits one paced check of a shard, and checkPause is the pause
-	// between two of them.
+	// checkPacedWait limits one paced check of a shard, and checkPause is the
+	// pause between two such checks.
 	checkPacedWait = 2 * time.Minute
 	checkPause     = 100 * time.Millisecond
 )
@@ -137,8 +137,8 @@ func (s *handler) checkWholeShard(ctx context.Context, q modules.CompatibilityQu
 	}
 }
 
-// isIncompatible reports whether the result forbids that the module replaces the
-// active one.
+// isIncompatible reports whether, according to the result, the module must
+// not replace the active one.
 func isIncompatible(q modules.CompatibilityQuery, found *modulev1.CheckCompatibilityResponse) bool {
 	return found.GetFaultyEntities() > 0 || found.GetDifferingEntities() > 0 && !q.AcceptDifferences
 }
@@ -156,7 +156,7 @@ func (s *handler) checkShard(ctx context.Context, q modules.CompatibilityQuery) 
 	for {
 		changed := s.Proxy.Changed()
 		out, err := s.checkShardOnce(ctx, q)
-		if connect.CodeOf(err) == connect.CodeUnimplemented { // a node of the previous release does not have the call
+		if connect.CodeOf(err) == connect.CodeUnimplemented { // a node of the previous release does not implement the call
 			return nil, leaderproxy.CallerError(err)
 		}
 		if err == nil || !leaderproxy.Retry(err) || !search.Again(ctx, s.Proxy, q.Shard, changed, err) {

@@ -27,7 +27,7 @@ func (o ownedTypes) Names() (names []string) {
 	return names
 }
 
-// ownersOf compares the owners of types with that of one type.
+// ownersOf compares the owners of types with the owner of one type.
 type ownersOf struct {
 	owner map[string]string
 	to    string

@@ -36,9 +36,10 @@ import (
 // maxModuleBytes limits the size of a module, however it is uploaded.
 const maxModuleBytes = 16 << 20
 
-// Options configure the ModuleService of a node. Modules, Types, Entities, Proxy,
-// Streams, Uploads and Log are required. If a different field is nil, the calls
-// that need it are unimplemented, unless its comment says otherwise.
+// Options configure the ModuleService of a node. Modules, Types, Entities,
+// Proxy, Streams, Uploads and Log are required. If another field is nil, the
+// calls that need it are unimplemented, unless the comment of the field says
+// otherwise.
 type Options struct {
 	Modules       Modules
 	Types         Types
@@ -69,8 +70,8 @@ type Handler struct{ *handler }
 
 var _ modulev1connect.ModuleServiceHandler = Handler{}
 
-// unserved answers calls for which Options lacks what they need. It is not embedded,
-// because it would hide that a method is missing.
+// unserved answers calls for which Options lacks what they need. It is not
+// embedded, because embedding would hide that a method is missing.
 var unserved modulev1connect.UnimplementedModuleServiceHandler
 
 // NewHandler makes the ModuleService of a node. It starts nothing.

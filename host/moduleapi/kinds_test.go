@@ -12,8 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestEveryKindOfChangeHasAKindOfTheAPI: a kind that is stored and missing in the
-// table would be shown as unspecified, and so would one whose name changed.
+// TestEveryKindOfChangeHasAKindOfTheAPI: a kind that is stored and missing in
+// the table would be shown as unspecified, and so would a kind whose name
+// changed.
 func TestEveryKindOfChangeHasAKindOfTheAPI(t *testing.T) {
 	seen := map[modulev1.ActivationChange_Kind]bool{}
 	for _, kind := range constantsOf(t, filepath.Join("..", "..", "sharding", "meta", "changes.go"), "ChangeKind") {

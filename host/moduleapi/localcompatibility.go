@@ -48,7 +48,7 @@ func (f localCompatibility) CheckCompatibility(ctx context.Context, q modules.Co
 		return out, nil // the shard stores no events of the type
 	}
 	if q.TruncatedOnly && q.Paced {
-		return f.Replays.Truncated(ctx, q) // the budget of the query starts with the check, not while the check waits for others
+		return f.Replays.Truncated(ctx, q) // the budget of the query starts when the check begins, not while the check waits for its turn
 	}
 	if len(q.ExcludeWrittenBy) > 0 || q.TruncatedOnly {
 		folding, cancel := context.WithTimeout(ctx, q.Budget)
@@ -148,7 +148,7 @@ func (f localCompatibility) newest(ctx context.Context, shard sharding.ShardID, 
 		return errRead
 	})
 	if cut := (*journal.TruncatedError)(nil); errors.Is(err, errRead) || errors.As(err, &cut) {
-		err = nil // if the event was compacted in the meantime, the entity has a newer one
+		err = nil // if the event was compacted in the meantime, the entity has a newer event
 	}
 	return event, err
 }

@@ -24,10 +24,10 @@ type replacementCheck struct {
 	forcedBy string // principal that forced the activation; empty if nothing was forced
 }
 
-// checkReplacement runs the compatibility check for a module that is to replace
-// the active module of a type. An incompatibility is an error, or a warning if
-// the caller sets force. If accept is set, entity states that differ from those
-// of the active module count as intended.
+// checkReplacement runs the compatibility check for a module that is to
+// replace the active module of a type. An incompatibility is an error, or a
+// warning if the caller sets force. If accept is set, entity states that
+// differ from the active module's states count as intended.
 func (s *handler) checkReplacement(ctx context.Context, entityType string, digest journal.Digest, force, accept bool) (out replacementCheck, err error) {
 	if t, err := s.Types.Lookup(ctx, entityType); err != nil || t.Module == digest {
 		return out, nil // no module serves the type, or this module already does

@@ -44,8 +44,8 @@ func (s *handler) RollbackModule(ctx context.Context, r *connect.Request[modulev
 }
 
 // checkTouched checks all shards, touchedShards at a time, each on the node
-// that leads it. A paced check, or one that asks only for presence, ends as
-// soon as one shard determines the result.
+// that leads it. A paced check, or a check that asks only for presence, ends
+// as soon as one shard determines the result.
 func (s *handler) checkTouched(ctx context.Context, q modules.CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 	looking, enough := context.WithCancel(ctx)
 	defer enough()

@@ -19,8 +19,8 @@ const shownEntities = 16
 // the previous module served their type. It rejects the rollback if that module
 // fails on one of them. It must be used by one goroutine at a time.
 type RollbackCheck struct {
-	// Touched replays all entities of the type that modules other than t.Before
-	// have written, with the previous module.
+	// Touched replays, with the previous module, all entities of the type that
+	// modules other than t.Before have written.
 	Touched func(ctx context.Context, t modules.RollbackType) (*modulev1.CheckCompatibilityResponse, error)
 	Force   bool
 	Remarks []string // failures that Force overrides

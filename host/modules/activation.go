@@ -10,7 +10,7 @@ import (
 // storedEntities checks whether the cluster stores entities.
 type storedEntities interface {
 	// HasEntities reports whether a type has entities that are not deleted. It
-	// checks the logs of all shards once they have reached fence, which is a
+	// checks each shard once the shard's log has reached fence, which is a
 	// revision of the activations.
 	HasEntities(ctx context.Context, entityType string, fence uint64) (bool, error)
 }
@@ -29,8 +29,8 @@ type Activation struct {
 	Limits     *Limits // nil keeps the current limits
 	By         string  // principal that requested it, KIND:NAME
 	ForcedBy   string  // principal that forced the activation of an incompatible module; empty if it was not forced
-	// Entities is asked if the module stores states in a different form than
-	// the serving module. nil skips that check.
+	// Entities checks whether the type has entities, if the module stores states
+	// in a different form than the serving module. nil skips that check.
 	Entities storedEntities
 	Approver approver // nil permits everything and keeps the owner
 	Truncated
@@ -43,12 +43,13 @@ type Activation struct {
 // Activated is the result of an activation.
 type Activated struct {
 	Revision  uint64
-	Verifying bool // the module will serve after the comparison on truncated histories
+	Verifying bool // the module will serve only after the comparison on truncated histories
 }
 
-// Truncated configures the check of a module on entities whose first events are
-// gone, if the module replaces another one. The zero value skips the check;
-// then the module does not load the remaining snapshots of these entities.
+// Truncated configures the check of a module on entities whose first events
+// are gone, if the module replaces another module. The zero value skips the
+// check; then the module does not load the remaining snapshots of these
+// entities.
 type Truncated struct {
 	Prove  bool // compare the states of both modules, before and while the type is write-paused
 	Later  bool // an activation returns before the entities with truncated histories are compared

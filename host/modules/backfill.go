@@ -19,7 +19,7 @@ const (
 	maxCopyPause = 10 * time.Minute
 )
 
-// copies are the copies of modules on this node, as backfill sees them.
+// copies gives backfill access to the copies of modules on this node.
 type copies interface {
 	// modules returns the modules of the cluster.
 	modules() []meta.Module
@@ -35,13 +35,13 @@ type copies interface {
 }
 
 // backfill keeps a copy of every module of the cluster on this node. This
-// includes modules that serve no type now, because they decided stored events
-// and would be lost with the last node that they were uploaded to. It fetches
-// one module at a time in the background.
+// includes modules that serve no type now, because such modules decided
+// stored events and would be lost with the last node that they were uploaded
+// to. It fetches one module at a time in the background.
 type backfill struct {
 	copies
 
-	seen    map[journal.Digest]bool // modules found on this node since the start
+	seen    map[journal.Digest]bool // modules found on this node since it started
 	missing map[journal.Digest]missing
 }
 

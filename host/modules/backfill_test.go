@@ -17,7 +17,7 @@ import (
 // fakeCopies are the copies of a node without a disk.
 type fakeCopies struct {
 	all        []journal.Digest
-	here, lost journal.Digest // a module of which this node has a copy, and one that no node has
+	here, lost journal.Digest // a module of which this node has a copy, and a module that no node has
 	full       atomic.Bool
 	began      time.Time
 

@@ -31,7 +31,8 @@ func (s *Service) Changes(ctx context.Context, entityType string) (out []Activat
 	return out, nil
 }
 
-// by adds to a command who requested it, if the cluster version stores that.
+// by adds the principal that requested a command to the command, if the
+// cluster version stores it.
 func by(view *meta.View, who string, command []byte) []byte {
 	if who == "" || view.ClusterVersion() < sharding.VersionChanges {
 		return command

@@ -11,9 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestInternalCommandsNeedClusterVersion: below this cluster version a node of the
-// previous release could serve the module, and would accept internal commands
-// from clients.
+// TestInternalCommandsNeedClusterVersion: a module with internal commands is
+// rejected below their cluster version, because a node of the previous
+// release could serve the module, and would accept internal commands from
+// clients.
 func TestInternalCommandsNeedClusterVersion(t *testing.T) {
 	of := func(commands string) *manifest.Manifest {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"first","kind":"event-sourced","encoding":"json"},` +
@@ -35,8 +36,9 @@ func TestInternalCommandsNeedClusterVersion(t *testing.T) {
 	}
 }
 
-// TestSendsNeedClusterVersion: below this cluster version a node of the previous
-// release could serve the module, and would let it send to any type.
+// TestSendsNeedClusterVersion: a module that lists the types it sends to is
+// rejected below the cluster version of such lists, because a node of the
+// previous release could serve the module, and would let it send to any type.
 func TestSendsNeedClusterVersion(t *testing.T) {
 	for _, member := range []string{`"sends":["b"]`, `"sends":[]`, `"acceptsFrom":["b"]`, `"acceptsFrom":[]`} {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","kind":"event-sourced","encoding":"json",` + member + `}]}`))
@@ -53,9 +55,9 @@ func TestSendsNeedClusterVersion(t *testing.T) {
 	}
 }
 
-// TestSchemasNeedClusterVersion: below this cluster version a node of the previous
-// release would serve the module without validation, or could not read a
-// manifest of that size.
+// TestSchemasNeedClusterVersion: a module with schemas is rejected below
+// their cluster version, because a node of the previous release would serve
+// the module without validation, or could not read a manifest of that size.
 func TestSchemasNeedClusterVersion(t *testing.T) {
 	of := func(members, more string) *manifest.Manifest {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"event-sourced","encoding":"json"` + members + `}]` + more + `}`))
@@ -78,8 +80,10 @@ func TestSchemasNeedClusterVersion(t *testing.T) {
 	}
 }
 
-// TestRecordedPrincipalsNeedClusterVersion: below this cluster version a node of the
-// previous release could serve the module, and would not record principals.
+// TestRecordedPrincipalsNeedClusterVersion: a module that records principals
+// is rejected below the cluster version that can store them, because a node
+// of the previous release could serve the module, and would not record
+// principals.
 func TestRecordedPrincipalsNeedClusterVersion(t *testing.T) {
 	m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","kind":"event-sourced","encoding":"json","recordPrincipal":true}]}`))
 	if err != nil {
@@ -97,9 +101,10 @@ func TestRecordedPrincipalsNeedClusterVersion(t *testing.T) {
 	}
 }
 
-// TestStateVersionsNeedClusterVersion: below this cluster version a node of the
-// previous release could serve the module, and would give it states of any
-// version as if they were its own.
+// TestStateVersionsNeedClusterVersion: a module with state versions is
+// rejected below their cluster version, because a node of the previous
+// release could serve the module, and would give it states of any version as
+// if they were its own.
 func TestStateVersionsNeedClusterVersion(t *testing.T) {
 	of := func(members string) *manifest.Manifest {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","encoding":"json",` + members + `}]}`))
@@ -141,8 +146,9 @@ func TestHighestRequiredClusterVersionCounts(t *testing.T) {
 	}
 }
 
-// TestAlwaysOnNeedsClusterVersion: nodes of an earlier release ignore the member
-// alwaysOn, so only its earlier name is accepted before the cluster version.
+// TestAlwaysOnNeedsClusterVersion: nodes of an earlier release ignore the
+// member alwaysOn, so only its earlier name is accepted below the cluster
+// version of alwaysOn.
 func TestAlwaysOnNeedsClusterVersion(t *testing.T) {
 	for member, want := range map[string]sharding.ClusterVersion{
 		"alwaysOn": sharding.VersionAlwaysOn, "rememberEntities": sharding.FirstVersion(),

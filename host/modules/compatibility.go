@@ -22,16 +22,17 @@ type CompatibilityQuery struct {
 	// whose newest event was written by one of these modules.
 	ExcludeWrittenBy []journal.Digest
 	// Initial is the part of the type that modules other than those in
-	// ExcludeWrittenBy served first, and Current is the part that they serve
-	// now. Zero means all.
+	// ExcludeWrittenBy served first, and Current is the part that those other
+	// modules serve now. Zero means all.
 	Initial, Current meta.Part
 	// TruncatedOnly selects all entities whose first events are gone and of
 	// which the module has no snapshot of its own. From the remaining snapshot,
-	// the module's state is compared with that of the serving module. Together
-	// with ExcludeWrittenBy, TruncatedOnly instead excludes these entities.
-	// IncludeSnapshots says that the module will load all snapshots of the
-	// serving module, so that entities with all their events are compared too.
-	// Current is then the part of a rollout that is taken back.
+	// the module must compute the same state as the serving module. If
+	// ExcludeWrittenBy is set too, TruncatedOnly excludes these entities instead
+	// of selecting them. IncludeSnapshots says that the module will load all
+	// snapshots of the serving module, so that entities with all their events
+	// are compared too. Current is then the part of a rollout that is taken
+	// back.
 	TruncatedOnly, IncludeSnapshots bool
 	// Paced and AcceptDifferences apply to TruncatedOnly. Paced limits the rate
 	// as for a verification, and works on a shard until everything was compared

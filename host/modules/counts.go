@@ -54,10 +54,10 @@ func (t *Types) EachCanary(do func(entityType string, older, newer *trial.Counte
 // versions are the counts of both modules of a type, over all nodes.
 type versions struct{ older, newer trial.Counts }
 
-// counts returns the counts of both modules since the rollouts began, for types
-// that share a rollout. It covers this node and the other running nodes; silent
-// is the number of those that did not answer. The counts of nodes that have
-// stopped since are lost.
+// counts returns the counts of both modules since the rollouts began, for
+// types that share a rollout. It covers this node and the other running
+// nodes; silent is the number of nodes that did not answer. The counts of
+// nodes that have stopped since are lost.
 func (r *Rollouts) counts(ctx context.Context, going []meta.Activation) (by map[string]*versions, silent int, err error) {
 	by = map[string]*versions{}
 	windows := map[string]uint64{}
@@ -75,7 +75,7 @@ func (r *Rollouts) counts(ctx context.Context, going []meta.Activation) (by map[
 }
 
 // ask collects the counts of this node and of the other running nodes; silent
-// is the number of those that did not answer. If there is an error, the
+// is the number of nodes that did not answer. If there is an error, the
 // received counts are returned too.
 func (r *Rollouts) ask(ctx context.Context, entityTypes []string) (all []*peerv1.TypeCounts, silent int, err error) {
 	if all, err = r.types.Counts(entityTypes); err != nil {

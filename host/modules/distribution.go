@@ -21,16 +21,17 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// metadata is the metadata of the cluster.
+// metadata gives access to the metadata of the cluster.
 type metadata interface {
 	viewer
 	// CatchUp waits until all currently committed metadata is applied.
 	CatchUp(context.Context) error
 }
 
-// Distribution brings the cluster's modules to the nodes: to a majority before
-// an upload is acknowledged, and eventually to all. Its methods are safe for
-// concurrent use, and wait for other nodes until ctx ends.
+// Distribution brings the cluster's modules to the nodes: to a majority of
+// the nodes before an upload is acknowledged, and eventually to all nodes.
+// Its methods are safe for concurrent use, and wait for other nodes until ctx
+// ends.
 type Distribution struct {
 	self         sharding.NodeID
 	metadata     metadata
@@ -44,10 +45,10 @@ type Distribution struct {
 	logger       *slog.Logger
 }
 
-// Spread stores a module that this node has on other nodes. It returns when a
-// majority of the nodes with data has it, so that an acknowledged module
-// survives the loss of any minority. Proxies do not count, because they may
-// leave at any time.
+// Spread copies one of this node's modules to other nodes. It returns when a
+// majority of the nodes with data has the module, so that an acknowledged
+// module survives the loss of any minority. Proxies do not count, because
+// they may leave at any time.
 func (d *Distribution) Spread(ctx context.Context, digest journal.Digest, wasm []byte) error {
 	others := d.members.Others()
 	var to []sharding.NodeID
@@ -78,7 +79,7 @@ type tally struct {
 	err       error // joined errors of the calls
 }
 
-// each calls nodes concurrently and waits for all.
+// each calls nodes concurrently and waits for all calls.
 func (d *Distribution) each(nodes []sharding.NodeID, call func(sharding.NodeID) error) tally {
 	errs := make([]error, len(nodes))
 	var calls sync.WaitGroup
@@ -134,8 +135,8 @@ func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder
 
 // ToRun is Module for a module that is run on entities before it serves them,
 // or alongside the serving module. It fails if this node requires signatures
-// and does not trust the module's. (For serving modules, Types checks the
-// signature.)
+// and does not trust the signature of the module. (For serving modules, Types
+// checks the signature.)
 func (d *Distribution) ToRun(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*guest.Module, error) {
 	if err := d.checkSignatureHere(ctx, digest); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ const (
 )
 
 // ErrManyFollowers: the node has the maximum number of followers. Retry after
-// one has closed.
+// a follower has closed.
 var ErrManyFollowers = errors.New("the node has too many log followers")
 
 // LineFollower reads the lines of a type or of one entity. It belongs to one
@@ -66,9 +66,9 @@ func (f *LineFollower) Close() {
 // Wake returns a channel that receives a value when there may be more to read.
 func (f *LineFollower) Wake() <-chan struct{} { return f.wake }
 
-// Read returns the next lines, at most 64 KiB, and how many lines of the type
-// were lost since the previous Read because they were overwritten or exceeded
-// the rate limit. It returns nothing if there are no new lines.
+// Read returns the next lines, at most 64 KiB. lost is how many lines of the
+// type were lost since the previous Read, because they were overwritten or
+// exceeded the rate limit. It returns nothing if there are no new lines.
 func (f *LineFollower) Read() (lines []GuestLine, lost uint64) {
 	l := f.lines
 	l.mu.Lock()

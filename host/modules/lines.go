@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxLines and maxBytes bound the lines that a node keeps. The oldest ones
+	// maxLines and maxBytes bound the lines that a node keeps. The oldest lines
 	// are overwritten.
 	maxLines = 4096
 	maxBytes = 1 << 20
@@ -18,7 +18,8 @@ const (
 	maxTypes = 4096
 	// bytesPerSecond limits the lines kept of a type's guests, and burst is the
 	// maximum they may save up, in bytes; lineBytes is the overhead charged for
-	// each line. The limit keeps one type from pushing out the lines of others.
+	// each line. The limit keeps one type from pushing out the lines of other
+	// types.
 	bytesPerSecond = 64 << 10
 	burst          = 256 << 10
 	lineBytes      = 128

@@ -96,9 +96,9 @@ func TestSlowFollowerCountsLostLines(t *testing.T) {
 	}
 }
 
-// TestNoisyTypeDoesNotEvictOthersLines checks that a type that writes endlessly
-// does not push out the lines of others, and that its followers learn how many
-// lines are not kept.
+// TestNoisyTypeDoesNotEvictOthersLines checks that a type that writes
+// endlessly does not push out the lines of other types, and that its
+// followers learn how many lines are not kept.
 func TestNoisyTypeDoesNotEvictOthersLines(t *testing.T) {
 	now := time.Unix(1, 0)
 	l := &GuestLines{Now: func() time.Time { return now }}
@@ -122,8 +122,8 @@ func TestNoisyTypeDoesNotEvictOthersLines(t *testing.T) {
 	}
 }
 
-// TestFollowersAreBounded checks that a node has a maximum number of followers,
-// and accepts another one after one has closed.
+// TestFollowersAreBounded checks that a node has a maximum number of
+// followers, and accepts another follower after one has closed.
 func TestFollowersAreBounded(t *testing.T) {
 	l := paced()
 	var last *LineFollower

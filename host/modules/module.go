@@ -20,9 +20,9 @@ type Type struct {
 	// Sends and AcceptsFrom are the types to which its entities may send and from
 	// which they accept messages, as abi.MatchesType interprets them.
 	Sends, AcceptsFrom []string
-	// Owners knows whether another type has a different owner. If it has, the
-	// type accepts its messages only if AcceptsFrom names it. nil means that no
-	// type has a different owner.
+	// Owners knows whether another type has a different owner. Messages of a
+	// type with a different owner are accepted only if AcceptsFrom names that
+	// type. nil means that no type has a different owner.
 	Owners interface{ IsForeign(entityType string) bool }
 }
 
@@ -87,7 +87,7 @@ type Module struct {
 type ServedPart struct {
 	EntityType string
 	Rollout    *meta.Rollout // nil if the module is a shadow
-	Share      uint32        // share of the commands it decides as a shadow
+	Share      uint32        // share of the commands that the module decides as a shadow
 }
 
 // PartsOf returns the parts that a module serves of the given entity types, in

@@ -15,13 +15,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// members are the members of the cluster.
+// members lists the members of the cluster.
 type members interface {
 	// Others returns the other members that are up and alive.
 	Others() []sharding.NodeID
 }
 
-// disk is the disk of the node's data directory.
+// disk watches the disk of the node's data directory.
 type disk interface {
 	// ReadOnly reports whether the disk is full. Then nothing is copied to it.
 	ReadOnly() bool
@@ -52,7 +52,7 @@ type Options struct {
 	Peers    *peer.Peers
 	Members  members
 	Disk     disk
-	CaughtUp *atomic.Bool   // the metadata has caught up with the cluster's state at the start of this node
+	CaughtUp *atomic.Bool   // the metadata has caught up with the state that the cluster had when this node started
 	Trust    *signing.Trust // the signatures that this node trusts
 	Lines    *GuestLines    // receives the lines that guests write
 	Logger   *slog.Logger

@@ -48,7 +48,7 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 	}
 }
 
-// ownersOf tells whether other types have the same owner as one type.
+// ownersOf compares the owners of other types with the owner of one type.
 type ownersOf struct {
 	types *Types
 	to    string

@@ -82,5 +82,6 @@ type GuestStack struct {
 	Fuel      int64
 }
 
-// ErrProfiling: too many profiles are running, or one of the same type is.
+// ErrProfiling: too many profiles are running, or a profile of the same type
+// is running.
 var ErrProfiling = status.New(connect.CodeResourceExhausted, "too many profiles of this kind are running: retry when one has ended")

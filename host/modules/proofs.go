@@ -18,14 +18,14 @@ import (
 // Proofs for truncated histories.
 //
 // If the first events of an entity are gone, only its snapshots are left. A
-// module that replaces another one on such a type must be able to read the
+// module that replaces another module on such a type must be able to read the
 // other module's snapshots. That is proved by comparing both modules on every
 // such entity, twice: first while commands run, for as long as it takes, and
-// then for what has changed since, while the type is write-paused. The second
-// result is recorded in the metadata under the serving revision, and an
-// activation over that revision takes the list of readable modules from it.
-// Without that record the new module loads none of these snapshots, and the
-// entities fail with request.ErrCompacted; no data is lost.
+// then, for the entities changed since, while the type is write-paused. The
+// second result is recorded in the metadata under the serving revision, and
+// an activation over that revision takes the list of readable modules from
+// it. Without that record the new module loads none of these snapshots, and
+// the entities fail with request.ErrCompacted; no data is lost.
 
 // shownProofs is the maximum number of entities that an error names.
 const shownProofs = 16

@@ -7,7 +7,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// shardsFunc runs a compatibility check.
+// shardsFunc is a shardsChecker that calls the function.
 type shardsFunc func(context.Context, CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error)
 
 func (f shardsFunc) Touched(ctx context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {

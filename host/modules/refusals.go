@@ -33,8 +33,8 @@ type refusal struct {
 	until  time.Time
 }
 
-// find returns why a module was recently rejected. refused is false if it was
-// not.
+// find returns why a module was recently rejected. refused is false if the
+// module was not rejected.
 func (r *refusals) find(digest journal.Digest, now time.Time) (reason string, refused bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,8 +44,8 @@ func (r *refusals) find(digest journal.Digest, now time.Time) (reason string, re
 	return "", false
 }
 
-// note records a rejection. If there are more than maxRefusals, the oldest are
-// dropped.
+// note records a rejection. If there are more than maxRefusals, the oldest
+// rejections are dropped.
 func (r *refusals) note(digest journal.Digest, reason string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Rollback reverts an activation, for all types that switched from the one
-// module to the other. It prepares the previous module like a module that is
+// Rollback reverts an activation, for all types that switched between the
+// same two modules. It prepares the previous module like a module that is
 // activated. Then t.Check checks the entities that it will read, and all the
 // types switch back at once.
 func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
@@ -94,7 +94,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 
 // lastLook checks the entities of types that are about to switch back. The
 // first check covers all entities and runs while writes continue. The second
-// one runs while the types are write-paused and covers the entities written
+// check runs while the types are write-paused and covers the entities written
 // since, because otherwise the previous module would read them unchecked. A
 // type whose first check was forced is not paused; forcedBy is the principal
 // that forced it.
@@ -151,8 +151,9 @@ func takeBackable(ctx context.Context, kept *kinds, going []meta.Activation, t T
 	return nil
 }
 
-// together returns the activations of the other types that switch back with b:
-// those with the same serving module and the same previous module.
+// together returns the activations of the other types that switch back with
+// b: the activations with the same serving module and the same previous
+// module.
 func together(view *meta.View, b meta.Activation) (out []meta.Activation) {
 	for _, o := range view.Activations() {
 		if o.EntityType != b.EntityType && o.Digest == b.Digest && len(o.History) > 0 && o.History[len(o.History)-1].Digest == b.History[len(b.History)-1].Digest {

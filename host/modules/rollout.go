@@ -25,15 +25,16 @@ import (
 // the metadata shard moves entities back and makes further steps, so that a
 // rollout continues if a node stops.
 //
-// An abort must not leave entities that the older module cannot read, so it has
-// two stages. In the state aborting, the newer module still serves its part,
-// and the runner checks with the older module the entities that the newer one
-// has written. In the state held, the part is write-paused while the runner
-// checks the entities written since. Then the entities return to the older
-// module, except those on which it fails. If there are any, they stay with the
-// newer module, and the rollout ends in the state aborted. If a check cannot be
-// completed in the state held, the rollout returns to aborting, so that
-// commands do not wait. A forced abort skips the checks.
+// An abort must not leave entities that the older module cannot read, so it
+// has two stages. In the state aborting, the newer module still serves its
+// part, and the runner replays, with the older module, the entities that the
+// newer module has written. In the state held, the part is write-paused while
+// the runner checks the entities written since. Then the entities return to
+// the older module, except entities on which the older module fails. Those
+// stay with the newer module. The rollout ends in the state aborted if any
+// entity stays. If a check cannot be completed in the state held, the rollout
+// returns to aborting, so that commands do not wait. A forced abort skips the
+// checks.
 type Rollouts struct {
 	*Service
 	now func() time.Time

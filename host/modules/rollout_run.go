@@ -258,8 +258,8 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.A
 	})
 }
 
-// failing replays the entities that the newer module has written, with the
-// older modules, once the logs of all shards have reached fence.
+// failing replays, with the older modules, the entities that the newer module
+// has written, once the logs of all shards have reached fence.
 func (r *Rollouts) failing(ctx context.Context, going []meta.Activation, fence uint64) (map[string]*modulev1.CheckCompatibilityResponse, error) {
 	if fence > 0 {
 		if err := r.modules.ServedEverywhere(ctx, fence); err != nil {
@@ -288,10 +288,10 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Activation, fence u
 	return out, nil
 }
 
-// addTruncated adds the entities whose first events are gone and for which the
-// older module computes no state, or a different one than the newer module. If
-// writes are paused, it also records whose snapshots the older module reads for
-// the other entities.
+// addTruncated adds the entities whose first events are gone and for which
+// the older module computes no state, or a different state than the newer
+// module. If writes are paused, it also records whose snapshots the older
+// module reads for the other entities.
 func (r *Rollouts) addTruncated(ctx context.Context, g meta.Activation, q CompatibilityQuery, found *modulev1.CheckCompatibilityResponse) error {
 	cut, err := r.shards.Touched(ctx, q)
 	if err != nil {

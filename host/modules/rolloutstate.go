@@ -57,8 +57,8 @@ type RolloutState struct {
 }
 
 // ShadowReport describes a shadow module of a type and how its decisions
-// compare with those of the serving module. Silent is the number of nodes that
-// did not answer.
+// compare with the decisions of the serving module. Silent is the number of
+// nodes that did not answer.
 type ShadowReport struct {
 	trial.ShadowSetting
 	trial.Sum

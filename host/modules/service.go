@@ -30,7 +30,7 @@ type Service struct {
 	types    *Types
 	metadata *cluster.Metadata
 	disk     disk
-	caughtUp *atomic.Bool // the metadata has caught up with the cluster's state at the start of this node
+	caughtUp *atomic.Bool // the metadata has caught up with the state that the cluster had when this node started
 	refused  refusals
 	shards   shardsChecker // set before Run
 }

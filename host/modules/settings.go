@@ -114,7 +114,7 @@ func (o *overrides) set(name, value string) (err error) {
 		if o.validate = value; value != "on" && value != "off" {
 			err = fmt.Errorf("%.32q is neither on nor off", value)
 		}
-	case requireVerifyName: // read by requiredBy when a module is activated
+	case requireVerifyName: // not stored here: requiredBy reads it when a module is activated
 		if !VerifyRequired(value).IsValid() {
 			err = fmt.Errorf("%.32q is not off, sample or all", value)
 		}

@@ -75,9 +75,9 @@ func notSigned(e *signing.Error) error {
 	return &signatureError{e.Reason, e.Error() + ": sign it with 'hostd module sign', and upload the signature with 'hostd module push --signature'"}
 }
 
-// checkSignature returns a *signatureError if this node requires signatures and does
-// not trust the module's. If the node only warns, it logs the reason and
-// returns nil.
+// checkSignature returns a *signatureError if this node requires signatures
+// and does not trust the module's signature. If the node only warns, it logs
+// the reason and returns nil.
 func (d *Distribution) checkSignature(m meta.Module) error {
 	if d.trust.Mode() == signing.Off {
 		return nil
@@ -134,8 +134,9 @@ func (s *Service) checkUpload(u Upload) error {
 	return nil
 }
 
-// betterSignature returns the signature that a module has after an upload: the new one,
-// unless it is not trusted here and the existing one is.
+// betterSignature returns the signature that a module has after an upload:
+// the new signature, unless this node trusts the existing signature and not
+// the new one.
 func (s *Service) betterSignature(m meta.Module, brought []byte) []byte {
 	before, known := s.metadata.View().Module(m.Digest)
 	if !known || len(before.Signature) == 0 || len(brought) == 0 {

@@ -186,9 +186,9 @@ func TestPrepareRequiresSignature(t *testing.T) {
 	}
 }
 
-// TestUploadSignatureIsCheckedFirst checks that an upload whose signature cannot be
-// trusted is rejected before anything else, and that a trusted signature is not
-// replaced by an untrusted one.
+// TestUploadSignatureIsCheckedFirst checks that an upload whose signature
+// cannot be trusted is rejected before anything else, and that a trusted
+// signature is not replaced by an untrusted signature.
 func TestUploadSignatureIsCheckedFirst(t *testing.T) {
 	w := newSignedWorld(t, signing.Require)
 	s := &Service{engine: (*guest.Engine)(nil), modules: w.types.modules, metadata: w.types.metadata, disk: roomyDisk{}}

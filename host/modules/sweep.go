@@ -9,15 +9,15 @@ import (
 )
 
 // removeAfter is how long the file of a module that is not in the metadata
-// stays, counted both from its last upload to this node and from when this node
-// first saw that it is unknown. An upload distributes the file first and then
-// adds the module to the metadata, within minutes. If metadata was
-// lost, the delay gives operators time to save the files.
+// stays, counted both from its last upload to this node and from when this
+// node first saw that the module is unknown. An upload distributes the file
+// first and then adds the module to the metadata, within minutes. If metadata
+// was lost, the delay gives operators time to save the files.
 const removeAfter = time.Hour
 
 // sweep deletes the files of modules that are not in the metadata: removed
-// modules, and leftovers of rejected or aborted uploads. It returns the deleted
-// ones. It belongs to one goroutine.
+// modules, and leftovers of rejected or aborted uploads. It returns the
+// digests of the deleted files. It belongs to one goroutine.
 func (d *Distribution) sweep(ctx context.Context) (removed []journal.Digest) {
 	here, err := d.files.List()
 	if err != nil {

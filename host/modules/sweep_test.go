@@ -12,8 +12,8 @@ import (
 )
 
 // TestFilesOfUnknownModulesAreSwept checks that the file of a module that is
-// not in the metadata is deleted an hour after its last upload and after it was
-// first seen, and that the file of an upload in progress is not.
+// not in the metadata is deleted an hour after its last upload and after it
+// was first seen, and that the file of an upload in progress is not deleted.
 func TestFilesOfUnknownModulesAreSwept(t *testing.T) {
 	w := newSignedWorld(t, signing.Off)
 	d, now := w.types.modules, time.Now()

@@ -33,7 +33,7 @@ type Types struct {
 	types            atomic.Pointer[map[string]*Served]
 	alwaysOn         atomic.Pointer[[]string]         // always-on types among types
 	revision         atomic.Uint64                    // all activations up to this revision are served
-	reached          atomic.Uint64                    // up to this revision, no older activation is served instead of a newer one
+	reached          atomic.Uint64                    // up to this revision, no older activation of a type is served instead of a newer activation
 	failing          atomic.Bool                      // a module could not be loaded, and the load is retried
 	signatureResults atomic.Pointer[signatureResults] // last results of the signature checks
 	turn             chan struct{}                    // semaphore: only one Refresh runs at a time
@@ -91,12 +91,12 @@ func (t *Types) For(id sharding.EntityID) *Served {
 }
 
 // Refresh updates the lookup table to the current metadata, and fetches and
-// compiles new modules. Concurrent calls wait for each other until ctx ends. If
-// the module of a type cannot be loaded, the type is not served, not even by
-// its previous module, and the other types are not affected; the first such
-// error is returned at the end. A type whose module lacks a required signature
-// is not served either, but that is not an error, because another attempt would
-// not help.
+// compiles new modules. Concurrent calls wait for each other until ctx ends.
+// If the module of a type cannot be loaded, the type is not served, not even
+// by its previous module, and the other types are not affected; the first
+// such error is returned at the end. A type whose module lacks a required
+// signature is not served either. That is no error, because another attempt
+// would not help.
 func (t *Types) Refresh(ctx context.Context) error {
 	select {
 	case t.turn <- struct{}{}:
@@ -150,7 +150,7 @@ func (t *Types) Refresh(ctx context.Context) error {
 }
 
 // ReachedRevision returns the revision up to which no older activation is
-// served instead of a newer one.
+// served instead of a newer activation.
 func (t *Types) ReachedRevision() uint64 { return t.reached.Load() }
 
 // Failing reports whether a module could not be loaded and is tried again.

@@ -37,17 +37,17 @@ import (
 // note.
 
 const (
-	// pacedSlice bounds one paced comparison of all shards. The next one continues
-	// it.
+	// pacedSlice bounds one paced comparison of all shards. The next comparison
+	// continues it.
 	pacedSlice = 10 * time.Minute
 	// shortLook is the duration below which a pass counts as short, so that the
 	// comparison under a write pause follows. After pacedLooks passes it
 	// follows in any case.
 	shortLook  = 5 * time.Second
 	pacedLooks = 8
-	// pausedTries is how many comparisons under a write pause may fail before the
-	// module is refused. pausedRetry is the minimum time between them, because
-	// commands wait during each.
+	// pausedTries is how many comparisons under a write pause may fail before
+	// the module is refused. pausedRetry is the minimum time between these
+	// comparisons, because commands wait during each.
 	pausedTries = 5
 	pausedRetry = 30 * time.Second
 )
@@ -133,9 +133,9 @@ type preparer interface {
 	PrepareToRun(ctx context.Context, digest journal.Digest) error
 }
 
-// verifications carry out the stored activations, one at a time. They belong to
-// one goroutine, which is not that of Rollouts, because a comparison is slow
-// and write-paused entities wait for Rollouts.
+// verifications carry out the stored activations, one at a time. They belong
+// to one goroutine, which is not the goroutine of Rollouts, because a
+// comparison is slow and write-paused entities wait for Rollouts.
 type verifications struct {
 	*Service
 	rollouts *Rollouts
@@ -161,9 +161,9 @@ func (v *verifications) run(ctx context.Context) {
 	}
 }
 
-// pass advances the oldest activation that has not just failed. It handles one
-// at a time because nodes remember one comparison per shard, so two would
-// discard each other's progress.
+// pass advances the oldest activation that has not just failed. It handles
+// one at a time because nodes remember one comparison per shard, so two
+// activations would discard each other's progress.
 func (v *verifications) pass(ctx context.Context) {
 	view := v.metadata.View()
 	b, found := v.next(view)
@@ -210,8 +210,8 @@ func (v *verifications) current(b meta.Activation) bool {
 	return leads && now.Rollout.IsVerifying() && now.Rollout.Began == b.Rollout.Began
 }
 
-// while returns a context that is cancelled when current becomes false. The
-// caller must call done.
+// while returns a context that is cancelled once this node need not verify
+// the module of b any more (current). The caller must call done.
 func (v *verifications) while(ctx context.Context, b meta.Activation) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

@@ -184,9 +184,9 @@ func TestIncompatibleModuleIsRejected(t *testing.T) {
 	}
 }
 
-// TestVerificationRestartsOnNewLeader checks that a node that stops leading the
-// metadata ends its comparison and changes nothing, and that the next leader
-// makes its own.
+// TestVerificationRestartsOnNewLeader checks that a node that stops leading
+// the metadata ends its comparison and changes nothing, and that the next
+// leader makes its own comparison.
 func TestVerificationRestartsOnNewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, unchanged)

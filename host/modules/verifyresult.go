@@ -15,7 +15,7 @@ type VerifyRequired string
 // Values of VerifyRequired.
 const (
 	VerifyOff    VerifyRequired = "off"    // no verification; also the zero value
-	VerifySample VerifyRequired = "sample" // verification of a sample of the entities, or of all
+	VerifySample VerifyRequired = "sample" // verification of a sample of the entities, or of all entities
 	VerifyAll    VerifyRequired = "all"    // verification of all entities
 )
 

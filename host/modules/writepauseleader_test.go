@@ -80,7 +80,7 @@ func newFailing(t *testing.T) (*failing, *writePauses) {
 
 // TestWritePauseSurvivesMetadataLeaderChange checks that a change of the
 // metadata leader makes neither the beginning nor the end of a write pause
-// fail, so that the pause does not last until the coordinator ends it.
+// fail, so that the pause does not last until it is ended as overdue.
 func TestWritePauseSurvivesMetadataLeaderChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, h := newFailing(t)

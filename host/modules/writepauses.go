@@ -26,9 +26,9 @@ type writePauses struct {
 	paused []pausedType
 }
 
-// pausedType is a type whose writes are paused since the revision at. at is 0 if
-// it is not known whether the pause took effect. over is the revision under
-// which the type was served.
+// pausedType is a type whose writes are paused. at is the revision of the
+// pause, or 0 if it is not known whether the pause took effect. over is the
+// revision under which the type was served.
 type pausedType struct {
 	name     string
 	over, at uint64

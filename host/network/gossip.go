@@ -24,9 +24,9 @@ type Gossip struct {
 }
 
 // NewGossip dials over n and accepts from gossip listeners of Split, which it
-// then owns. If one of them is closed earlier, the others continue. locate, if
-// not nil, maps an address announced in gossip to the address that receives
-// gossip; it must not block.
+// then owns. If one of these listeners is closed earlier, the other
+// listeners continue. locate, if not nil, maps an address announced in
+// gossip to the address that receives gossip; it must not block.
 func NewGossip(n Network, locate func(address string) string, gossip ...net.Listener) *Gossip {
 	if locate == nil {
 		locate = func(address string) string { return address }

@@ -4,8 +4,8 @@
 // the HTTP clients for calls between nodes.
 //
 // It looks only at the first bytes of a connection and never retries. The
-// listeners of Split own the goroutines that classify connections; closing both
-// joins them.
+// listeners of Split own the goroutines that classify connections; closing
+// both listeners joins these goroutines.
 package network
 
 import (
@@ -30,8 +30,8 @@ type Network interface {
 const keepAlive = 15 * time.Second
 
 // TCP is the machine's network. If Local is set, connections are dialed from
-// that address, so that on machines with several addresses the other side can
-// recognize the caller by it.
+// that address, so that on machines with several addresses the other side
+// can recognize the caller by this address.
 type TCP struct{ Local netip.Addr }
 
 // Listen implements Network.

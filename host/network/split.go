@@ -19,20 +19,21 @@ const (
 	// decideTimeout limits the time until a connection can be
 	// classified.
 	decideTimeout = 5 * time.Second
-	// maxUndecided bounds the connections that are not yet classified. One more
-	// closes the oldest connection of the address that has the most. Honest
-	// clients send within a round trip, so a flooding client loses
-	// its own connections.
+	// maxUndecided bounds the connections that are not yet classified. A
+	// further connection closes the oldest connection of the address that
+	// has the most connections. Honest clients send within a round trip, so
+	// a flooding client loses its own connections.
 	maxUndecided = 4096
 	// maxUnaccepted bounds the connections of a kind that have not been accepted
-	// yet. More are closed, as a kernel does with a full backlog.
+	// yet. Further connections are closed, as a kernel does if its backlog
+	// is full.
 	maxUnaccepted = 1024
 )
 
 // Split separates a listener's gossip connections from all others, which it
 // treats as HTTP, by their first bytes. Gossip connections are accepted without
-// their preface. Both listeners have the address of l and own it: when both are
-// closed, l is closed and the goroutines of Split are joined. If only one is
+// their preface. Both listeners have the address of l and share the ownership
+// of l: when both are closed, Split closes l and waits for its goroutines. If only one is
 // closed, connections of its kind are rejected.
 func Split(l net.Listener) (http, gossip net.Listener) { return SplitOver(l, nil) }
 
@@ -112,8 +113,8 @@ func (h *half) Accept() (net.Conn, error) {
 // Addr implements net.Listener.
 func (h *half) Addr() net.Addr { return h.splitter.base.Addr() }
 
-// Close implements net.Listener. The second of the two calls waits for the
-// goroutines of both.
+// Close implements net.Listener. When the second half is closed, Close waits
+// for the goroutines of both halves.
 func (h *half) Close() (err error) {
 	h.once.Do(func() {
 		close(h.closed)

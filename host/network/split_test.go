@@ -262,8 +262,8 @@ func TestSplitPassesListenerError(t *testing.T) {
 }
 
 // With SplitOver, opened connections are classified by their content. A
-// connection that cannot be opened is closed. Neither that nor a connection
-// that is being opened delays others.
+// connection that cannot be opened is closed. Neither such a connection nor
+// one that is still being opened delays other connections.
 func TestSplitClassifiesOpenedConnections(t *testing.T) {
 	l, err := network.TCP{}.Listen("127.0.0.1:0")
 	if err != nil {
@@ -311,7 +311,7 @@ func TestSplitClassifiesOpenedConnections(t *testing.T) {
 	}
 }
 
-// HTTP over a split listener works as over any other.
+// HTTP over a split listener works as over any other listener.
 func TestHTTPOverSplit(t *testing.T) {
 	l, err := network.TCP{}.Listen(loopback.Host() + ":0")
 	if err != nil {

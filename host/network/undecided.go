@@ -17,7 +17,7 @@ import (
 // connections. Adding or removing a connection moves an address to the
 // neighboring rank, so all operations need constant time. The address that
 // entered a rank first is at its front; in the first rank, where each address
-// has one connection, that is the address with the oldest one.
+// has one connection, that is the address with the oldest connection.
 //
 // The splitter's lock guards it.
 type undecided struct {

@@ -213,7 +213,8 @@ func metadataState(dir string, rec *recovery.Recovered) (state *meta.State, at s
 }
 
 // openToRead opens a stopped node's store without writing to it, unless a crash
-// left it in a state that must be repaired first, as the next start would do.
+// left it in a state that must be repaired first, as the node would do when
+// it starts.
 func openToRead(dir string, watermark uint64) (*store.Store, error) {
 	st, err := store.Open(dir, store.Options{Watermark: watermark, ReadOnly: true})
 	var damage *store.DamageError

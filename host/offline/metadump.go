@@ -19,7 +19,7 @@ import (
 
 // readStore finds the highest activation revision. The revisions are in the
 // shards' applied rows, in the store or in snapshots that are not yet
-// installed, and in the log after them.
+// installed, and in the log entries after these rows.
 func (r *remains) readStore(dir string, rec *recovery.Recovered) error {
 	st, err := openToRead(filepath.Join(dir, datadir.StoreDir), rec.Watermark)
 	if err != nil {
@@ -98,8 +98,9 @@ func metaGeneration(rec *recovery.Recovered, snapshots string) (statefile.Genera
 }
 
 // storedMetadata reads the pairs of shard 0 at the durable version, and their
-// applied index. If the generation has no applied row in the store, its pairs
-// are in the snapshot with which it starts, or it has none.
+// applied index. If the generation has no applied row in the store, its
+// pairs are in the snapshot with which the generation begins, or there are
+// no pairs.
 func storedMetadata(st *store.Store, watermark uint64, generation statefile.Generation) (pairs []meta.KV, at store.Applied, err error) {
 	view, err := st.ViewAt(watermark)
 	if err != nil {

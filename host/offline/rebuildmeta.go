@@ -25,8 +25,8 @@ import (
 // node, as the shard's only replica. All other nodes must discard their
 // replicas of it with RejoinMetadata before any of them starts, because a
 // majority of the old replicas would continue with the old metadata. It prints
-// to out what it did. If it is interrupted, the node refuses to start until it
-// is repeated with the same files.
+// to out what it did. If it is interrupted, the node refuses to start until
+// RebuildMetadata is repeated with the same files.
 func RebuildMetadata(dir string, files []string, out io.Writer) error {
 	lock, err := datadir.Lock(dir)
 	if err != nil {
@@ -67,15 +67,15 @@ func RebuildMetadata(dir string, files []string, out io.Writer) error {
 	return nil
 }
 
-// newBootstrap is the new start of the metadata shard.
+// newBootstrap is the state with which the metadata shard begins again.
 type newBootstrap struct {
 	state     *meta.State
 	bootstrap offline.Restart
 	base      *remains // the file whose metadata was used; nil if none
 }
 
-// planBootstrap decides the new state of the metadata shard. It depends only on
-// the files, so that a repetition decides the same.
+// planBootstrap decides the new state of the metadata shard. The decision
+// depends only on the files, so that a repetition decides the same.
 func planBootstrap(id *datadir.Identity, names []string) (newBootstrap, error) {
 	all, err := readRemains(names)
 	if err != nil {
@@ -140,7 +140,7 @@ func readRemains(names []string) ([]*remains, error) {
 }
 
 // newestMetadata returns the file with the metadata that would win a raft
-// election, or nil if no file has any.
+// election, or nil if no file has metadata.
 func newestMetadata(all []*remains) (newest *remains) {
 	for _, r := range all {
 		if r.Metadata == nil {
@@ -192,8 +192,8 @@ func (f *newBootstrap) describe(out io.Writer) {
 
 // RejoinMetadata makes a stopped node discard its replica of the metadata shard
 // because the metadata was rebuilt on another node. The node's other replicas
-// stay. At its next start it joins through its seeds and gets a new replica. It
-// prints to out what it did, and can be repeated.
+// stay. When the node starts again, it joins through its seeds and gets a
+// new replica. It prints to out what it did, and can be repeated.
 func RejoinMetadata(dir string, out io.Writer) error {
 	lock, id, err := lockMember(dir, "start it with its seeds")
 	if err != nil {

@@ -15,17 +15,17 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Rejoin turns the data directory of a stopped node of a cluster into that of a
-// node that lost its disk. It moves the journal and the identity into a
-// subdirectory and writes a new identity with the node's name and a new disk
-// id. At its next start the node joins through its seeds, its old replicas are
-// declared lost, and it gets new ones from its peers. Rejoin prints to out what
-// it did. If it is interrupted, the node does not start, and calling Rejoin
-// again continues.
+// Rejoin turns the data directory of a stopped node of a cluster into the
+// directory of a node that lost its disk. It moves the journal and the
+// identity into a subdirectory and writes a new identity with the node's
+// name and a new disk id. When the node starts again, it joins through its
+// seeds, its old replicas are declared lost, and it gets new replicas from
+// its peers. Rejoin prints to out what it did. If it is interrupted, the
+// node does not start, and calling Rejoin again continues.
 //
 // Nothing is deleted, so the operator can move the old data back until he
 // deletes it. Data that only this node had is lost to the cluster; if two of
-// three voters are intact, there is none.
+// three voters are intact, there is no such data.
 func Rejoin(dir string, now time.Time, out io.Writer) error {
 	return rejoin(dir, now, false, out)
 }

@@ -36,8 +36,8 @@ var ErrUnconfirmed = errors.New("nothing was changed")
 // one. Data that only the other replicas had is lost, even if it was
 // acknowledged. It prints to out what it does, and can be repeated. It fails if
 // the metadata on this node shows a majority of a shard on nodes that are not
-// down. When the node starts, the metadata checks that again before the shard
-// serves; then other nodes get replicas of it.
+// down. When the node starts, the metadata checks the majorities again
+// before a shard serves; then other nodes get replicas of the shard.
 func RecoverUnsafely(ctx context.Context, dir string, u UnsafeRecovery, out io.Writer) error {
 	lock, id, err := lockMember(dir, "it has no replica to recover")
 	if err != nil {

@@ -11,11 +11,13 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// maxNamedEntries bounds the entries that are named; others are only counted.
+// maxNamedEntries bounds the entries that are named; further entries are
+// only counted.
 const maxNamedEntries = 100
 
 // verifyEntries decodes the entries after the truncation points. If this
-// release cannot decode an entry, a start would stop the replica of its shard.
+// release cannot decode an entry, the node would stop the replica of the
+// entry's shard when it starts.
 func verifyEntries(log recoveredLog, out io.Writer) (faults int) {
 	if log.rec == nil {
 		return 0

@@ -18,8 +18,8 @@ import (
 
 // verifyModules checks the module files, and that there is one for each module
 // in the metadata. view is nil if the node has no readable metadata. A missing
-// file is a fault only on a lone node, because a member of a cluster fetches it
-// from the others.
+// file is a fault only on a lone node, because a member of a cluster fetches
+// it from the other members.
 func verifyModules(dir string, view *meta.View, out io.Writer) (faults int, err error) {
 	digests, err := moduleFiles(filepath.Join(dir, datadir.ModulesDir), func(fault error) {
 		fmt.Fprintf(out, "FAULT %s: %v\n", datadir.ModulesDir, fault)
@@ -36,7 +36,7 @@ func verifyModules(dir string, view *meta.View, out io.Writer) (faults int, err 
 }
 
 // moduleFiles lists the modules of a directory and calls damaged for each
-// damaged one.
+// damaged module.
 func moduleFiles(dir string, damaged func(error)) (digests []journal.Digest, err error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -17,17 +17,17 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// maxNamedTakeovers bounds the entities that are named; others are only
-// counted.
+// maxNamedTakeovers bounds the entities that are named; further entities are
+// only counted.
 const maxNamedTakeovers = 100
 
-// noteTakeovers lists entities whose state may be incomplete: their first
+// noteTakeovers lists entities whose state may be incomplete. Their first
 // events are gone, and a module made a snapshot of them after a different
-// module had written them, but the metadata does not say that the new module's
-// view of the state was compared. These are notes and not faults, because only
-// a person can judge whether something is missing. view is nil if the node has
-// no metadata. It reads everything in the store, including data that is newer
-// than the log's durable version.
+// module had written them. The metadata does not say that the states of the
+// two modules were compared. These are notes and not faults, because only a
+// person can judge whether something is missing. view is nil if the node has
+// no metadata. It reads everything in the store, including data that is
+// newer than the log's durable version.
 func noteTakeovers(ctx context.Context, dir string, log recoveredLog, view *meta.View, out io.Writer) error {
 	st, err := openToRead(filepath.Join(dir, datadir.StoreDir), log.rec.Watermark)
 	if err != nil {

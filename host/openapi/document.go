@@ -271,7 +271,7 @@ func (w *apiWriter) refit(schema any, root string, own map[string]string) (any, 
 
 // reference returns a reference to a component or to a part of one. It returns ""
 // if the reference points to nothing, because nodes check only the references of
-// schemas, and not those in members that are only descriptions.
+// schemas, and not references in members that are only descriptions.
 func (w *apiWriter) reference(ref, root string, own map[string]string) (string, error) {
 	pointer, ok := strings.CutPrefix(ref, "#")
 	if !ok {

@@ -31,7 +31,8 @@ func module(commands, defs string) string {
 	return `{"abi":1,"name":"m","entityTypes":[{"name":"a","kind":"event-sourced","encoding":"json","commands":[` + commands + `]}],"$defs":{` + defs + `}}`
 }
 
-// TestIDsOfOperationsAreUnique: a command may have the name of the event stream.
+// TestIDsOfOperationsAreUnique: operation ids are unique even if a command
+// has the name of the event stream.
 func TestIDsOfOperationsAreUnique(t *testing.T) {
 	text, err := Document(typesOf(t, module(`{"name":"events"},{"name":"q.x"},{"name":"x"}`, ""), "d"), nil, 0)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Attest asks the node at an address for the newest start of this node that it
-// knows, and makes it record the current one. It returns the node that
-// answered. A member of an earlier release does not know the call and has
-// recorded no start, so its answer is empty.
+// Attest asks the node at an address for the latest incarnation of this node
+// that it knows, and makes it record the current incarnation. Attest returns
+// the node that answered. A member of an earlier release does not know the
+// call and has recorded no incarnation, so its answer is empty.
 func (p *Peers) Attest(ctx context.Context, address string, r *peerv1.VouchRequest) (sharding.NodeID, *peerv1.VouchResponse, error) {
 	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
@@ -41,8 +41,8 @@ func (p *Peers) Attest(ctx context.Context, address string, r *peerv1.VouchReque
 	return h.Node, res.Msg, nil
 }
 
-// Vouch answers for any start of the caller, even an outdated one, because the
-// caller asks for its newest start.
+// Vouch answers any incarnation of the caller, even an outdated one, because
+// the caller asks for its latest incarnation.
 func (s *controlService) Vouch(ctx context.Context, r *connect.Request[peerv1.VouchRequest]) (*connect.Response[peerv1.VouchResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.VouchResponse, error) {
 		own, caller := s.peers.Cluster(), CallerOf(ctx)

@@ -15,7 +15,8 @@ import (
 
 // caller is the HTTP client side of every call to a node. It sends this node's
 // hello, checks which node answers, and records a sign of life of that node.
-// Errors of this side are wrapped to distinguish them from the other node's.
+// Errors of this side are wrapped to distinguish them from errors of the
+// other node.
 type caller struct {
 	base  http.RoundTripper
 	peers *Peers
@@ -70,8 +71,8 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// send calls the node at the URL's address, or at the address to which that
-// node has referred.
+// send calls the node at the URL's address, or at the address to which the
+// node at the URL's address has referred.
 func (c *caller) send(r *http.Request) (*http.Response, error) {
 	address := r.URL.Host
 	at := c.peers.referrals.at(address)

@@ -23,8 +23,8 @@ func newClient(transport http.RoundTripper, base string) peerv1connect.PeerServi
 
 // Client returns an HTTP client and a base URL for other services of a node.
 // Calls go to the node's current address, carry this node's hello, and fail if
-// a different node answers. The node must serve them behind Admit. The caller
-// sets deadlines. Client fails if the node is not known.
+// a different node answers. The node must serve these services behind Admit.
+// The caller sets deadlines. Client fails if the node is not known.
 func (p *Peers) Client(node sharding.NodeID) (client *http.Client, baseURL string, err error) {
 	q, err := p.peerOf(node)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *Peers) Probe(ctx context.Context, address string) (*peerv1.ProbeRespons
 }
 
 // ProbeAlone is Probe for an address that serves only nodes. It makes a new
-// connection to show that one can be made.
+// connection to show that nodes can connect to the address.
 func (p *Peers) ProbeAlone(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
 	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
@@ -99,7 +99,7 @@ func (p *Peers) Reach(ctx context.Context, node sharding.NodeID, others []*peerv
 	return res.GetUnreached(), err
 }
 
-// Join asks the node at an address to admit this one.
+// Join asks the node at an address to admit this node.
 func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error) {
 	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
@@ -113,8 +113,8 @@ func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest)
 
 // PrepareClusterVersion asks a node which cluster versions it supports and, if
 // version is not 0, makes it convert its data directory to that version. It
-// fails with ErrFormat if the node is of the first release, which does not know
-// the call and supports only sharding.Version1.
+// fails with ErrFormat if the node runs the first release, which does not
+// know the call and supports only sharding.Version1.
 func (p *Peers) PrepareClusterVersion(ctx context.Context, node sharding.NodeID, version sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.PrepareLevel, &peerv1.PrepareLevelRequest{Level: uint32(version)})
 	var remote *connect.Error
@@ -159,7 +159,7 @@ func (p *Peers) Counts(ctx context.Context, node sharding.NodeID, entityTypes []
 
 // Propose makes a node run a metadata command and returns the state machine's
 // result. If the error wraps ErrUnknownOutcome, the command may take effect;
-// any other error means that it had none.
+// any other error means that it had no effect.
 func (p *Peers) Propose(ctx context.Context, node sharding.NodeID, command []byte) (result []byte, err error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Propose, &peerv1.ProposeRequest{Command: command})
 	return res.GetResult(), err
@@ -186,7 +186,7 @@ func (p *Peers) Sizes(ctx context.Context, leader sharding.NodeID) ([]*peerv1.Sh
 
 // CompareRows sends a node the checksum of this node's replica of a shard. It
 // returns the checksum of that node's replica at the same index, or false if
-// that node has none.
+// that node has no checksum at this index.
 func (p *Peers) CompareRows(ctx context.Context, node sharding.NodeID, shard sharding.ShardID, own sharding.ReplicaChecksum) (theirs sharding.RowsChecksum, ok bool, err error) {
 	r, err := call(ctx, p, node, peerv1connect.PeerServiceClient.CompareRows, &peerv1.CompareRowsRequest{
 		ShardId: uint32(shard), Index: own.Index, Digest: own.Checksum[:],
@@ -203,8 +203,8 @@ func (p *Peers) TransferLeaders(ctx context.Context, node sharding.NodeID, trans
 	return err
 }
 
-// Prepare makes a node fetch a module, from holder if that is not empty, and
-// returns when it can run there.
+// Prepare makes a node fetch a module, from holder unless holder is empty,
+// and returns when the module can run on the node.
 func (p *Peers) Prepare(ctx context.Context, node sharding.NodeID, module Digest, holder sharding.NodeID) error {
 	_, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Prepare, &peerv1.PrepareRequest{Digest: module[:], Holder: string(holder)})
 	return err

@@ -131,7 +131,7 @@ func (c *chaos) check() {
 		c.dead = append(c.dead, d)
 	}
 	for _, d := range c.dead {
-		last := map[string]int{} // last number by the sender's start
+		last := map[string]int{} // last number by the sender's incarnation
 		for _, f := range d.frames {
 			var number int
 			var sender string

@@ -19,8 +19,8 @@ const (
 	tagHeld      = 32 << 3  // LinkResponse.held_micros
 )
 
-// errMalformed: a message of a link cannot be decoded. The link is then closed,
-// and a new one is made.
+// errMalformed: a message of a link cannot be decoded. The link is then
+// closed, and a new link is made.
 var errMalformed = errors.New("malformed message between nodes")
 
 // batch is a LinkRequest.

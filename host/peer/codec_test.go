@@ -212,7 +212,8 @@ func TestQueueDropsFramesOverItsBounds(t *testing.T) {
 	if _, _, dropped := q.stats(); dropped != 4 {
 		t.Errorf("%d dropped", dropped)
 	}
-	// Taken frames count for the bound until they are released.
+	// Frames that were taken are charged to the queue's bound until they are
+	// released.
 	taken := q.take(nil)
 	if len(taken) != 3 || q.push([]byte("x")) {
 		t.Errorf("%d taken, or there is room", len(taken))

@@ -33,14 +33,16 @@ type Control interface {
 	// BootstrapVote answers a node that wants to bootstrap a cluster. Nodes outside
 	// the cluster may ask.
 	BootstrapVote(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error)
-	// Attest returns the newest known start of the caller. If no later one is
-	// known, it durably records the current one.
+	// Attest returns the latest known incarnation of the caller. If none is
+	// later than the current incarnation, it durably records the current
+	// one.
 	Attest(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error)
 	// Join admits a node, on the leader of the metadata shard.
 	Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error)
 	// PrepareClusterVersion returns the cluster versions that the node
 	// supports. If version is not 0, it also converts the data directory to
-	// that version. It fails with ErrRefused if the node does not support it.
+	// that version. It fails with ErrRefused if the node does not support
+	// that version.
 	PrepareClusterVersion(ctx context.Context, version sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error)
 	// Reach returns which of the given members the node cannot reach at their
 	// addresses for nodes.
@@ -58,14 +60,14 @@ type Control interface {
 	// Sizes returns the sizes of all shards, on the node that runs the
 	// coordinator.
 	Sizes(ctx context.Context) ([]*peerv1.ShardSize, error)
-	// CompareRows receives the checksum of the caller's replica of a shard and
-	// returns that of this node's replica at the same index. ok is false if it
-	// has none.
+	// CompareRows receives the checksum of the caller's replica of a shard
+	// and returns the checksum of this node's replica at the same index. ok
+	// is false if this node has no checksum at that index.
 	CompareRows(ctx context.Context, shard sharding.ShardID, theirs sharding.ReplicaChecksum) (own sharding.RowsChecksum, ok bool, err error)
 	// TransferLeaders transfers the leaderships that it can transfer at once.
 	TransferLeaders(ctx context.Context, transfers []*peerv1.Transfer) error
-	// Prepare fetches a module, from holder if that is not empty, and returns
-	// when it can run.
+	// Prepare fetches a module, from holder unless holder is empty, and
+	// returns when the module can run.
 	Prepare(ctx context.Context, module Digest, holder sharding.NodeID) error
 	// AwaitActivations returns when the node serves all activations up to the
 	// revision.
@@ -73,16 +75,16 @@ type Control interface {
 	// Counts returns the counters of entity types that two modules serve, for
 	// each of the two modules.
 	Counts(ctx context.Context, entityTypes []string) ([]*peerv1.TypeCounts, error)
-	// OpenBlob opens a module's bytes and returns their size. The caller closes
-	// it.
+	// OpenBlob opens a module's bytes and returns their size. The caller
+	// closes blob.
 	OpenBlob(ctx context.Context, module Digest) (blob io.ReadCloser, size int64, err error)
 	// PutBlob stores a module's bytes and returns when they are durable. blob
 	// ends with io.EOF after size bytes with the right digest, or fails.
 	PutBlob(ctx context.Context, module Digest, size int64, blob io.Reader) error
-	// ReceiveSnapshot receives a snapshot, or answers a question about one in at
-	// most 64 KiB; the header says which. body ends with io.EOF only if it is
-	// complete. It is valid during the call, which may last as long as bytes
-	// arrive.
+	// ReceiveSnapshot receives a snapshot, or answers a question about a
+	// snapshot in at most 64 KiB. The header says which of the two it is.
+	// body ends with io.EOF only if it is complete. body is valid during the
+	// call, which may last as long as bytes arrive.
 	ReceiveSnapshot(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error)
 }
 

@@ -12,13 +12,15 @@ import (
 )
 
 // ending detects that a peer's process has ended, before the failure detector
-// suspects the node. When a process ends, its kernel closes its connections and
-// refuses new ones. A node seems to have ended if all of this holds:
+// suspects the node. When a process ends, its kernel closes its connections
+// and refuses new connections. A node seems to have ended if all of this
+// holds:
 //
-//   - the link to it was closed by the other side, not by this one and not because of a
-//     timeout;
+//   - the link to it was closed by the other side, and not by this node or
+//     because of a timeout;
 //   - since then a dial of the same address was refused;
-//   - no link from it is open, as there would be if the process only stopped listening.
+//   - no link from the node is open; a process that only stopped listening
+//     would keep its link open.
 //
 // A stopped process keeps its connections, a node behind a partition refuses
 // nothing, and an address on which another process listens accepts; these are
@@ -27,11 +29,11 @@ import (
 // live node too.
 type ending struct {
 	// closed is the dialed address of the last link that the other side closed,
-	// or "" if the node has answered since. An accepted connection is no
-	// answer, because a kernel accepts connections until the ended process's
-	// listener is closed.
+	// or "" if the node has answered after that. An accepted connection is
+	// no answer, because a kernel accepts connections until the ended
+	// process's listener is closed.
 	closed  string
-	refused bool // a dial of closed was refused since
+	refused bool // a dial of closed was refused since then
 }
 
 // endings wraps the network of a link and records how the link's connections

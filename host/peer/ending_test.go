@@ -69,8 +69,8 @@ func TestProcessEndsInSteps(t *testing.T) {
 	})
 }
 
-// A node that does not answer for other reasons is suspected, and does not
-// count as failed.
+// A node that does not answer although its process has not ended is
+// suspected, and does not count as failed.
 func TestSuspectedNodeIsNotFailed(t *testing.T) {
 	for name, silence := range map[string]func(b *bubble){
 		"frozen":       func(b *bubble) { b.net.Host("b").Freeze() },

@@ -11,8 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Errors of calls between nodes. If a Control returns an error that wraps one
-// of them, the caller receives an error that wraps the same one.
+// Errors of calls between nodes. If a Control returns an error that wraps
+// one of these errors, the caller receives an error that wraps the same
+// error.
 var (
 	// ErrWrongCluster: the two nodes are in different clusters. A retry cannot
 	// succeed.
@@ -27,8 +28,9 @@ var (
 	// operator put it down and it has not joined again. The call had no effect,
 	// and may succeed after a join.
 	ErrNotMember = errors.New("not a member of the cluster")
-	// ErrOldIncarnation: a newer start of the calling or answering node is
-	// known. This process should not be running.
+	// ErrOldIncarnation: a newer incarnation of the calling or answering
+	// node is known. The process of the older incarnation should not be
+	// running.
 	ErrOldIncarnation = errors.New("outdated start of a node")
 	// ErrFormat: the two nodes support no common cluster version, or one of
 	// them does not support the current version.
@@ -41,8 +43,9 @@ var (
 	// ErrRefused: the call had no effect, and the same request can never
 	// succeed.
 	ErrRefused = errors.New("refused")
-	// ErrPutDown: an operator put this start of the calling node down. The call
-	// had no effect, and only a new start of the node can succeed.
+	// ErrPutDown: an operator put this incarnation of the calling node down.
+	// The call had no effect, and only a later incarnation of the node can
+	// succeed.
 	ErrPutDown = errors.New("declared down by an operator")
 	// ErrSignatureMissing, ErrSignatureUntrusted and ErrSignatureBad: the node
 	// requires signatures and does not accept the module's. The call had no

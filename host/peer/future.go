@@ -15,9 +15,10 @@ const (
 	futureEvery = time.Minute
 )
 
-// futureStarts remembers the last node that this one refused because its start
-// time is in the future. If this node's own clock is behind, it refuses all the
-// nodes that it needs. It is safe for concurrent use.
+// futureStarts remembers the last node that this node refused because the
+// other node's start time is in the future. If this node's own clock is
+// behind, it refuses all the nodes that it needs. It is safe for concurrent
+// use.
 type futureStarts struct {
 	mu       sync.Mutex
 	last     error

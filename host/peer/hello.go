@@ -23,9 +23,9 @@ const (
 	headerNode        = "Hostd-Node"
 	headerIncarnation = "Hostd-Incarnation"
 	headerTo          = "Hostd-To"
-	// headerLink numbers the links that a node makes to another. The numbers of
-	// one start increase, so that a link that arrives late is recognized as
-	// old.
+	// headerLink numbers the links that a node makes to another. The numbers
+	// of one incarnation increase, so that a link that arrives late is
+	// recognized as old.
 	headerLink = "Hostd-Link"
 )
 
@@ -118,8 +118,8 @@ func (p *Peers) accept(h Hello) (*peer, error) {
 	return p.meet(h)
 }
 
-// checkHello rejects a node of a different cluster, a node that does not support the
-// cluster version, and a start that an operator put down.
+// checkHello rejects a node of a different cluster, a node that does not
+// support the cluster version, and an incarnation that an operator put down.
 func (p *Peers) checkHello(h Hello) error {
 	if own := p.Cluster(); own == "" {
 		return fmt.Errorf("%w: node %s belongs to no cluster yet", ErrUnavailable, p.opts.Self)
@@ -135,9 +135,10 @@ func (p *Peers) checkHello(h Hello) error {
 	return p.mayStart(h)
 }
 
-// meet returns the node of a hello. If the start is new, it ends the links of
-// the previous start. It rejects a start that is older than the one in the
-// metadata or, before there is metadata, older than the latest start seen.
+// meet returns the node of a hello. If the incarnation is new, meet ends the
+// links of the previous incarnation. It rejects an incarnation that is older
+// than the one in the metadata or, before there is metadata, older than the
+// latest incarnation seen.
 func (p *Peers) meet(h Hello) (*peer, error) {
 	confirmed, judged := uint64(0), p.confirmed.Load()
 	if judged != nil {

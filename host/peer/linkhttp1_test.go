@@ -14,8 +14,8 @@ import (
 )
 
 // linkTo connects a to b through a server that counts the requests for links by
-// their version of HTTP. If decline is not nil, it answers those over HTTP/1.1
-// instead of b.
+// their version of HTTP. If decline is not nil, it answers the requests for
+// links over HTTP/1.1 instead of b.
 func linkTo(t *testing.T, frames int, decline func(a *node)) (links [3]int32) {
 	t.Helper()
 	var a *node

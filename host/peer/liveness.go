@@ -51,9 +51,9 @@ func (q *peer) stir() {
 // watch checks until ctx ends which nodes are alive, seven times per
 // SuspectAfter.
 //
-// When a process that was stopped or starved continues, the last signs of all
-// nodes are old, and newer ones are unread in its sockets. So if its own looks
-// are far apart, watch gives every node a new SuspectAfter.
+// When a process that was stopped or starved continues, the last signs of
+// all nodes are old, and newer signs are unread in its sockets. So if its
+// own looks are far apart, watch gives every node a new SuspectAfter.
 func (p *Peers) watch(ctx context.Context) {
 	every := p.opts.SuspectAfter / 7
 	ticker := time.NewTicker(every)
@@ -77,8 +77,8 @@ func (p *Peers) watch(ctx context.Context) {
 	}
 }
 
-// look updates the state of a peer and calls the callbacks. A node is not
-// suspected for its silence before since.
+// look updates the state of a peer and calls the callbacks. Silence of the
+// node before the time since does not count.
 func (q *peer) look(now, since int64) {
 	if q.renewed.Swap(false) && q.isAlive() {
 		q.state.Store(stateSuspected)

@@ -176,8 +176,8 @@ func TestRestartedPeer(t *testing.T) {
 	})
 }
 
-// While an older start of a node still runs, nothing from it is accepted after
-// the newer one was heard from.
+// While an older incarnation of a node still runs, nothing from it is
+// accepted after the newer incarnation was heard from.
 func TestOlderStartIsRejected(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na, old := b.nodes["a"], b.nodes["b"]
@@ -201,7 +201,7 @@ func TestOlderStartIsRejected(t *testing.T) {
 		if !old.TakeReplaced() || newer.TakeReplaced() {
 			t.Error("not only the older start knows that it is replaced")
 		}
-		// a still has the address of the older start.
+		// a still has the address of the older incarnation.
 		if _, err := na.Propose(b.Context(), "b", nil); !errors.Is(err, peer.ErrOldIncarnation) {
 			t.Errorf("a call to the older start: %v", err)
 		}
@@ -268,7 +268,8 @@ func TestNodeWithoutClusterMakesNoCalls(t *testing.T) {
 }
 
 // A receiver that hangs costs the sender only the memory of its queue.
-// Afterwards it receives frames again, in order and without duplicates.
+// When it continues, it receives frames again, in order and without
+// duplicates.
 func TestHangingReceiverCostsOnlyItsQueue(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]

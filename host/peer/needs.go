@@ -13,19 +13,22 @@ const (
 	// strictest need. It applies to procedures that are not in needs, and to
 	// clients' calls that a node forwards.
 	needMember need = iota
-	// needStart: no operator has put this start of the node down, as far as
-	// this node's metadata knows. Raft requires no more, because a node that
-	// was away may know neither the members nor the leader from which it must
-	// catch up. Frames are then checked against the replicas on this node.
+	// needStart: no operator has put this incarnation of the node down, as
+	// far as this node's metadata knows. Raft requires no more, because a
+	// node that was away may know neither the members nor the leader from
+	// which it must catch up. Frames are then checked against the replicas
+	// on this node.
 	needStart
-	// needNothing: anyone gets an answer, whatever its cluster and start.
+	// needNothing: anyone gets an answer, whatever its cluster and
+	// incarnation.
 	needNothing
 )
 
 // needs contains the need of each procedure.
 var needs = map[string]need{
-	// Nodes without a cluster use these to find or bootstrap one. Vouch answers
-	// even an outdated start, because the caller asks for its newest one.
+	// Nodes without a cluster use these to find or bootstrap one. Vouch
+	// answers even an outdated incarnation, because the caller asks for its
+	// latest incarnation.
 	peerv1connect.PeerServiceProbeProcedure:  needNothing,
 	peerv1connect.PeerServicePledgeProcedure: needNothing,
 	peerv1connect.PeerServiceVouchProcedure:  needNothing,

@@ -46,10 +46,10 @@ type observer interface {
 	// called once for a node that was never alive, too.
 	PeerSuspected(sharding.NodeID)
 	// PeerFailed is called, from the same goroutine, when the process of a node
-	// that was alive seems to have ended, because its kernel closed the links
-	// and refuses new ones. It is only a hint, for reactions that are harmless
-	// if it is wrong: the node still counts as alive. PeerAlive follows if the
-	// hint was wrong, and PeerSuspected if nothing arrives.
+	// that was alive seems to have ended, because its kernel closed the
+	// links and refuses new links. It is only a hint, for reactions that are
+	// harmless if it is wrong: the node still counts as alive. PeerAlive
+	// follows if the hint was wrong, and PeerSuspected if nothing arrives.
 	PeerFailed(sharding.NodeID)
 	// PeerRefused is called for each call that is rejected before it is served,
 	// with the calling node if it is known, and the reason.
@@ -67,9 +67,9 @@ func (unobserved) PeerRefused(*http.Request, sharding.NodeID, error) {}
 // Options configures Peers. If a number or duration is zero, its default is
 // used.
 type Options struct {
-	// Self, Incarnation and Cluster identify this node, its start and its
-	// cluster in every call. Each start of a node has a higher incarnation.
-	// Cluster may be empty until SetCluster.
+	// Self, Incarnation and Cluster identify this node, this process of the
+	// node, and its cluster in every call. Each time that a node starts, its
+	// incarnation is higher. Cluster may be empty until SetCluster.
 	Self        sharding.NodeID
 	Incarnation uint64
 	Cluster     string

@@ -69,8 +69,8 @@ func (q *peer) run(ctx context.Context) {
 	}
 }
 
-// isPutDown reports whether an operator put down the newest start that was
-// heard from. A later start becomes known when it calls.
+// isPutDown reports whether an operator put down the latest incarnation that
+// was heard from. A later incarnation becomes known when it calls.
 func (q *peer) isPutDown() bool {
 	start := q.incarnation.Load()
 	return start != 0 && q.owner.mayStart(Hello{Node: q.id, Incarnation: start}) != nil
@@ -111,9 +111,9 @@ type outbound struct {
 	conn   net.Conn
 }
 
-// link makes a link and returns why it ended. It tries HTTP/1.1 first. If the
-// node does not accept that, it uses HTTP/2, whose errors also say why a node
-// refuses a link.
+// link makes a link and returns why it ended. It tries HTTP/1.1 first. If
+// the node does not accept links over HTTP/1.1, it uses HTTP/2, whose errors
+// also say why a node refuses a link.
 func (q *peer) link(parent context.Context, address string) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -255,9 +255,9 @@ func (l *outbound) newOutgoing(ctx context.Context) *outgoing {
 }
 
 // next returns the next message, which is valid until the next call, and waits
-// for it if necessary. The first one has a heartbeat. The call confirms that
-// the previous message was sent. It returns an error when the link's context
-// ends.
+// for it if necessary. The first message has a heartbeat. The call confirms
+// that the previous message was sent. It returns an error when the link's
+// context ends.
 func (o *outgoing) next() (*batch, error) {
 	q := o.link.peer
 	q.sent.add(o.frames, o.bytes)

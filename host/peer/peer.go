@@ -17,7 +17,7 @@ type peer struct {
 	calls peerv1connect.PeerServiceClient
 	bulk  peerv1connect.PeerServiceClient
 
-	incarnation atomic.Uint64 // newest start of the node that this node has heard from
+	incarnation atomic.Uint64 // latest incarnation of the node that this node has heard from
 	renewed     atomic.Bool   // the node has restarted since the last look
 	signs       Signs         // signs of life of the node
 	speaks      atomic.Pointer[sharding.VersionRange]
@@ -33,9 +33,10 @@ type peer struct {
 	running bool   // the link's goroutine runs
 	cut     func(error)
 	inbound *served              // the link from the node
-	calling map[*served]struct{} // open calls of the node to this one
+	calling map[*served]struct{} // open calls of the node to this node
 	ending  ending
-	// The newest link from the node: its start, its number, and when it ended.
+	// The newest link from the node: the incarnation that made the link, the
+	// link's number, and when the link ended.
 	linkOf, linkNumber uint64
 	linkEnded          int64 // time in units of Peers.now
 }
@@ -88,10 +89,10 @@ func (q *peer) again() {
 	}
 }
 
-// onRestart ends the links to and from the older start of the node. Components
-// that relied on that start must learn that it ended, even if the new start
-// followed at once, because a leader that lost its disk in between is no longer
-// a replica.
+// onRestart ends the links to and from the node's previous incarnation.
+// Components must learn that this incarnation has ended, even if the next one
+// began at once: the node may have lost its disk in between, and then it no
+// longer has the replicas that it led.
 func (q *peer) onRestart(incarnation uint64) {
 	q.owner.opts.Logger.Info("a node has restarted", "node_id", q.id, "incarnation", incarnation)
 	q.signs.Renew()

@@ -20,18 +20,20 @@ type Peers struct {
 	opts    Options
 	started time.Time
 	cluster atomic.Pointer[string]
-	// incarnation identifies the current start of this node.
+	// incarnation identifies this process among all that have run as this
+	// node.
 	incarnation atomic.Uint64
 	confirmed   atomic.Pointer[func(sharding.NodeID) uint64]
 	members     atomic.Pointer[Members]
 	lookups     lookups
-	replaced    atomic.Bool                               // another node has rejected this start as outdated since the last TakeReplaced
+	replaced    atomic.Bool                               // another node has rejected this incarnation as outdated since the last TakeReplaced
 	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced on every change, never modified
 	handler     http.Handler
 	referrals   referrals
 	future      futureStarts
 	// calls and bulk use separate connections, so that a snapshot does not
-	// delay calls and neither delays heartbeats.
+	// delay calls. Links have connections of their own, so neither calls nor
+	// snapshots delay heartbeats.
 	calls, bulk *http.Transport
 	snapshots   chan struct{} // semaphore with one slot for each snapshot that may be received at a time
 	noticed     chan struct{} // one slot: something arrived from a node that was not alive
@@ -92,21 +94,22 @@ func (p *Peers) SetCluster(id string) error {
 }
 
 // Raise gives a node that has not joined a higher incarnation than it was
-// created with, because its cluster has seen a later start under its name.
+// created with, because its cluster has seen a later incarnation under its
+// name.
 func (p *Peers) Raise(incarnation uint64) {
 	p.incarnation.Store(max(incarnation, p.incarnation.Load()))
 }
 
-// Incarnation identifies the current start of this node.
+// Incarnation identifies this process among all that have run as this node.
 func (p *Peers) Incarnation() uint64 { return p.incarnation.Load() }
 
-// TakeReplaced reports whether since the last call another node has rejected
-// this one because it knows a later start of it. A single node claims this, so
-// it may be wrong.
+// TakeReplaced reports whether, since the last call of TakeReplaced, another
+// node has rejected this one because it knows a later incarnation of this
+// node. A single node claims this, so the claim may be wrong.
 func (p *Peers) TakeReplaced() bool { return p.replaced.Swap(false) }
 
-// noteReplaced records whether err says that this start is outdated, and
-// returns err.
+// noteReplaced records whether err says that this incarnation is outdated,
+// and returns err.
 func (p *Peers) noteReplaced(err error) error {
 	var theirs *faultError
 	if errors.As(err, &theirs) && theirs.kind == ErrOldIncarnation {
@@ -115,10 +118,11 @@ func (p *Peers) noteReplaced(err error) error {
 	return err
 }
 
-// Confirm sets a function that returns the start of a node according to the
-// metadata, or 0. It must not block. From then on a node is accepted if its
-// start is not older than that, even if calls under its name claimed a later
-// start, because a forged later start must not lock it out.
+// Confirm sets a function that returns the incarnation of a node according
+// to the metadata, or 0. The function must not block. From then on a node is
+// accepted if its incarnation is not older than the result, even if calls
+// under its name claimed a later incarnation, because a forged later
+// incarnation must not lock the node out.
 func (p *Peers) Confirm(start func(sharding.NodeID) uint64) { p.confirmed.Store(&start) }
 
 // SetAddresses sets where nodes listen, as host:port. Peers keeps links to
@@ -181,7 +185,7 @@ func (p *Peers) DroppedFrames(node sharding.NodeID) uint64 {
 type Stats struct {
 	Node           sharding.NodeID
 	Address        string // address that the link goes to; empty if there should be no link
-	Incarnation    uint64 // newest start of the node that this node has heard from; 0 if none
+	Incarnation    uint64 // latest incarnation of the node that this node has heard from; 0 if none
 	Alive          bool
 	Links          uint64 // links to the node that were begun
 	FramesSent     uint64
@@ -254,8 +258,8 @@ func (p *Peers) addressOf(id sharding.NodeID) string {
 }
 
 // addPeer returns the state of a node and creates it if necessary. The state of
-// a node is dropped only if there is no room, because an older start of a node
-// must be recognized.
+// a node is dropped only if there is no room, because an older incarnation
+// of a node must be recognized.
 func (p *Peers) addPeer(id sharding.NodeID) (*peer, error) {
 	if q := (*p.table.Load())[id]; q != nil {
 		return q, nil
@@ -297,5 +301,5 @@ func evict(table map[sharding.NodeID]*peer) bool {
 	return false
 }
 
-// now is the time since the start, in nanoseconds.
+// now is the time since New was called, in nanoseconds.
 func (p *Peers) now() int64 { return int64(time.Since(p.started)) }

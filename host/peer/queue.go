@@ -42,7 +42,8 @@ func (q *queue) push(frame []byte) bool {
 	return true
 }
 
-// take returns all frames and reuses spare for the next ones.
+// take returns all frames, and reuses spare for frames that are pushed
+// later.
 func (q *queue) take(spare [][]byte) [][]byte {
 	clear(spare)
 	q.mu.Lock()

@@ -34,8 +34,8 @@ func (r *referrals) at(address string) string {
 }
 
 // At returns the address to call for a node that was known at the given
-// address. That is the given address, unless the node has referred to another
-// one.
+// address. That is the given address, unless the node has referred to
+// another address.
 func (p *Peers) At(address string) string { return p.referrals.at(address) }
 
 // forget makes the next call use the address itself, because the node may have

@@ -65,8 +65,8 @@ func DecodeReport(r *peerv1.ReportRequest) coordinator.Report {
 	return out
 }
 
-// StopReason decodes why a replica has stopped. It treats an unknown reason of
-// a later release as the milder one, unsupported.
+// StopReason decodes why a replica has stopped. It treats an unknown reason
+// of a later release as the milder reason, unsupported.
 func StopReason(r peerv1.StopReason) sharding.StopReason {
 	if r < 0 || r > peerv1.StopReason_STOP_REASON_DAMAGED {
 		return sharding.StopUnsupported

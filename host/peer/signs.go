@@ -3,10 +3,10 @@ package peer
 import "sync/atomic"
 
 // Signs records the signs of life of a node. Arriving bytes only show that the
-// goroutines of its network run; a node whose raft loop hangs, for example on a
-// disk that does not answer, still sends them. Therefore a node that reports
-// the iterations of its raft loop counts as alive only while that number
-// changes.
+// goroutines of its network run; a node whose raft loop hangs, for example
+// on a disk that does not answer, still sends bytes. Therefore a node that
+// reports the iterations of its raft loop counts as alive only while that
+// number changes.
 //
 // Times are the caller's, in any unit, and must not go back. The methods are
 // safe for concurrent use.
@@ -47,7 +47,7 @@ func (s *Signs) NoteTurns(turns uint64, now int64) {
 	}
 }
 
-// Renew forgets the loop counter of an older start of the node.
+// Renew forgets the loop counter of an older incarnation of the node.
 func (s *Signs) Renew() { s.turns.Store(0) }
 
 // End records that the node's process seems to have ended.
@@ -56,8 +56,8 @@ func (s *Signs) End() { s.ended.Store(true) }
 // HasEnded reports whether End was called and nothing has arrived since.
 func (s *Signs) HasEnded() bool { return s.ended.Load() }
 
-// IsSuspected reports whether the node is suspected. A silence counts only from
-// since on.
+// IsSuspected reports whether the node is suspected. Silence before the time
+// since does not count.
 func (s *Signs) IsSuspected(now, since int64, p Patience) bool {
 	return now-max(s.last.Load(), since) >= p.Suspect ||
 		s.turns.Load() != 0 && now-max(s.grew.Load(), since) >= p.Stall

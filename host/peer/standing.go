@@ -9,7 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Standing is the status of a start of another node in this node's metadata.
+// Standing is the status of an incarnation of another node in this node's
+// metadata.
 type Standing int
 
 const (
@@ -18,10 +19,10 @@ const (
 	// StandingMember: the node is a member and an operator has not put it down.
 	// Its other status does not matter.
 	StandingMember
-	// StandingOutside: an operator put the node down, and this later start has
-	// not been admitted yet.
+	// StandingOutside: an operator put the node down, and this later
+	// incarnation has not been admitted yet.
 	StandingOutside
-	// StandingPutDown: an operator put this start or a later one down.
+	// StandingPutDown: an operator put this incarnation or a later one down.
 	StandingPutDown
 )
 
@@ -72,8 +73,8 @@ func (l *lookups) leave(node sharding.NodeID) {
 	}
 }
 
-// SetMembers sets the members. Before that there are none, and calls that need a
-// member fail with ErrUnavailable.
+// SetMembers sets the members. Before SetMembers, calls that need a member
+// fail with ErrUnavailable.
 func (p *Peers) SetMembers(m Members) { p.members.Store(&m) }
 
 // standing returns the status of a caller or answering node.
@@ -85,7 +86,7 @@ func (p *Peers) standing(h Hello) Standing {
 	return (*members).Standing(h.Node, h.Incarnation)
 }
 
-// mayStart rejects a start that an operator put down.
+// mayStart rejects an incarnation that an operator put down.
 func (p *Peers) mayStart(h Hello) error {
 	if p.standing(h) != StandingPutDown {
 		return nil
@@ -94,8 +95,8 @@ func (p *Peers) mayStart(h Hello) error {
 }
 
 // isMember rejects a node that is not a member. The metadata on this node may
-// be stale, so a node that is not in it is finally rejected only after a read
-// of the metadata shard.
+// be stale, so a node that is missing in it is rejected only after a read of
+// the metadata shard.
 func (p *Peers) isMember(ctx context.Context, h Hello) error {
 	switch p.standing(h) {
 	case StandingMember:
@@ -130,9 +131,9 @@ func (p *Peers) lookUp(ctx context.Context, node sharding.NodeID) error {
 	return (*members).Confirm(ctx)
 }
 
-// Sever ends the open calls of a node to this one, and this node's link to it.
-// Call it after Standing has changed: later calls are rejected because of the
-// new standing.
+// Sever ends the open calls of a node to this node, and this node's link to
+// that node. Call it after Standing has changed: later calls are rejected
+// because of the new standing.
 func (p *Peers) Sever(node sharding.NodeID) {
 	q := (*p.table.Load())[node]
 	if q == nil {

@@ -43,15 +43,16 @@ func (r *roster) Confirm(ctx context.Context) error {
 	return confirm(ctx)
 }
 
-// calls makes a call that any start may make, and one for members.
+// calls makes a call that any incarnation may make, and a call that only
+// members may make.
 func calls(t *testing.T, from *node, address string) (join, read error) {
 	_, join = from.Join(t.Context(), address, &peerv1.JoinRequest{Member: &peerv1.Member{NodeId: string(from.id), Incarnation: 1}})
 	_, read = from.ReadMeta(t.Context(), "b")
 	return join, read
 }
 
-// A node serves a caller according to its metadata. If the caller is not in it,
-// the node reads the metadata shard first.
+// A node serves a caller according to its metadata. If the caller is not in
+// this metadata, the node reads the metadata shard first.
 func TestOnlyMembersAreServed(t *testing.T) {
 	lost := errors.New("no leader")
 	for _, tt := range []struct {
@@ -123,8 +124,8 @@ func TestForwardedCallsNeedMember(t *testing.T) {
 	}
 }
 
-// When a node is put down, its link ends, none of its frames arrives, and it is
-// suspected until a later start calls.
+// When a node is put down, its link ends, none of its frames arrives, and it
+// is suspected until a later incarnation calls.
 func TestPutDownNodeIsCutOff(t *testing.T) {
 	inBubble(t, "a", func(bu *bubble) {
 		r := &roster{standing: peer.StandingMember}

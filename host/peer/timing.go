@@ -15,7 +15,8 @@ const (
 	// computed. With five heartbeats a second they cover the last 100 s.
 	tripsKept = 512
 	// skewsKept is the number of recent round trips from which the skew is
-	// taken: that of the fastest one, because its two directions differ least.
+	// taken. The fastest of them gives the skew, because its two directions
+	// differ least.
 	skewsKept = 16
 )
 
@@ -28,8 +29,8 @@ type Timing struct {
 	// Trip is the 99th percentile of the last round trips, without the time
 	// that both sides held the heartbeats.
 	Trip time.Duration
-	// Skew is how far the node's wall clock is ahead of this one's, with an
-	// error of at most half of Within.
+	// Skew is how far the node's wall clock is ahead of this node's wall
+	// clock, with an error of at most half of Within.
 	Skew, Within time.Duration
 }
 

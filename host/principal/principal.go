@@ -33,8 +33,8 @@ var (
 	ErrInvalid  = errors.New("malformed principal")
 )
 
-// Principal is an authenticated caller. New and Parse make one. It is shared
-// between calls and must not be changed.
+// Principal is an authenticated caller. New and Parse make a Principal. It
+// is shared between calls and must not be changed.
 type Principal struct {
 	Kind Kind
 	// Name is unique within its kind; empty for anonymous callers.

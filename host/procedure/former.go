@@ -8,9 +8,9 @@ import (
 )
 
 // former has the paths that procedures had in the previous release, by their
-// current path. Nodes of that release know only these, so calls between nodes use
-// them. A node also serves them to clients, whose requests and responses have the
-// same form.
+// current path. Nodes of that release know only these paths, so calls
+// between nodes use them. A node also serves these paths to clients, whose
+// requests and responses have the same form.
 //
 // The messages of DownloadModule changed, so its former path is not here.
 var former = map[string]string{

@@ -48,7 +48,8 @@ func TestMethodsAreVerbAndNoun(t *testing.T) {
 	}
 }
 
-// TestFormerPaths: a former path leads to a procedure, and is none itself.
+// TestFormerPaths: a former path leads to a procedure, and is not the
+// current path of one.
 func TestFormerPaths(t *testing.T) {
 	for now, before := range former {
 		if At(now) == nil || At(before) != nil {

@@ -33,8 +33,9 @@ type Procedure struct {
 	// Frequent: the context of the calls is not marked as decided by roles.
 	Frequent bool
 
-	// LongLived: the server's timeouts do not apply, because the server streams
-	// messages. Input: nor does the timeout for reading.
+	// LongLived: the server's timeouts do not apply, because the server
+	// streams messages. Input: the timeout for reading does not apply
+	// either.
 	LongLived, Input bool
 	// OwnCodec: the service decodes the messages itself.
 	OwnCodec bool

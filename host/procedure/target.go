@@ -16,10 +16,10 @@ type Scope int
 // none.
 const (
 	byRequest Scope = iota
-	// OfModules: the request names a module, by digest or by type. It is about
-	// each type that the module describes.
+	// OfModules: the request names a module, by digest or by type. The call
+	// concerns each type that the module describes.
 	OfModules
-	// OfNothing: the request is about no entity type.
+	// OfNothing: the request concerns no entity type.
 	OfNothing
 	// Later: the service itself asks for a decision, once it knows what the
 	// request is about. Until then the caller needs some rule for the verb.
@@ -31,8 +31,8 @@ const (
 // A target resolves what a request is about.
 type target func(m any, c *authz.Call)
 
-// ofSetting is about the entity type whose setting the key names, or about no
-// type if the key is of a different kind.
+// ofSetting targets the entity type whose setting the key names, or no type
+// if the key is of a different kind.
 func ofSetting(m any, c *authz.Call) {
 	r, ok := m.(interface{ GetKey() string })
 	if !ok {
@@ -47,7 +47,7 @@ func ofSetting(m any, c *authz.Call) {
 	ofSettingsOf(typeSettings+t+".", c)
 }
 
-// ofSettings is about the entity types whose settings have keys with the
+// ofSettings targets the entity types whose settings have keys with the
 // requested prefix.
 func ofSettings(m any, c *authz.Call) {
 	r, ok := m.(interface{ GetKeyPrefix() string })
@@ -93,7 +93,7 @@ func ofQuery(m any, c *authz.Call) {
 	}
 }
 
-// ofRun is about the entity of a run and one of its commands or queries.
+// ofRun targets the entity of a run and one of its commands or queries.
 func ofRun(command string) target {
 	return func(m any, c *authz.Call) {
 		ofEntity(m, c)
@@ -109,9 +109,8 @@ func ofRunQuery(m any, c *authz.Call) {
 	}
 }
 
-// ofEntity is about the entity that a request names, about all entities of a
-// type if the request names only the type, and about everything if it names
-// neither.
+// ofEntity targets the entity that a request names, all entities of a type
+// if the request names only the type, and everything if it names neither.
 func ofEntity(m any, c *authz.Call) {
 	ofTypeAndItsEntities(m, c)
 	if r, ok := m.(interface{ GetEntityId() string }); ok && r.GetEntityId() != "" && c.Types == authz.One {
@@ -119,14 +118,14 @@ func ofEntity(m any, c *authz.Call) {
 	}
 }
 
-// ofType is about an entity type but none of its entities.
+// ofType targets an entity type but none of its entities.
 func ofType(m any, c *authz.Call) {
 	ofTypeAndItsEntities(m, c)
 	c.IDs = authz.Nothing
 }
 
-// ofTypeAndItsEntities is about all entities of the type that a request names,
-// or about everything if it names none.
+// ofTypeAndItsEntities targets all entities of the type that a request
+// names, or everything if it names no type.
 func ofTypeAndItsEntities(m any, c *authz.Call) {
 	ofEverything(m, c)
 	if r, ok := m.(interface{ GetEntityType() string }); ok && r.GetEntityType() != "" {

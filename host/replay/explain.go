@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// explained is how often a module is compared with itself. More than once is
-	// needed because, for example, a map with two members iterates in the same
-	// order half of the time.
+	// explained is how often a module is compared with itself. One comparison is
+	// not enough: for example, a map with two members iterates in the same order
+	// half of the time.
 	explained = 4
 	// variedSince is the base of the clocks of varied instances, in unix
 	// nanoseconds.
@@ -20,7 +20,7 @@ const (
 
 // vary makes the replayer use different batches, a different clock and
 // different random numbers than the serving module does, so that a state that
-// depends on one of these comes out different.
+// depends on one of these is different.
 func (f *replayer) vary(by uint64) {
 	f.batches = growing
 	f.bounds = f.bounds.WithVariation(variedSince+int64(by)*int64(time.Hour), by)

@@ -25,14 +25,15 @@ const (
 type PatchOperation struct {
 	Op   PatchOp
 	Path string // a JSON pointer
-	// Was is the old value and Is the new one, as encoding/json decodes them with
-	// UseNumber. An add has no Was, a remove has no Is.
+	// Was is the old value and Is the new value, as encoding/json decodes them
+	// with UseNumber. An add has no Was, a remove has no Is.
 	Was, Is any
 }
 
-// JSONPatch returns the operations that turn one JSON text into another, but no
-// more than most. whole is false if more are needed. Numbers are equal if their
-// values are. ok is false if one of the texts is not JSON.
+// JSONPatch returns the operations that turn one JSON text into another,
+// limited to the number in most. whole is false if more are needed. Two
+// numbers are equal if their values are equal. ok is false if one of the
+// texts is not JSON.
 func JSONPatch(was, is []byte, most int) (patch []PatchOperation, whole, ok bool) {
 	a, ok := parse(was)
 	if !ok {
@@ -148,8 +149,8 @@ func equal(a, b any) bool {
 }
 
 // sameNumber compares two different literals: 1.0 and 1 are equal. Two
-// different integers are not, even if they convert to the same float64, except
-// for 0 and -0.
+// different integers are unequal even if they convert to the same float64,
+// except for 0 and -0.
 func sameNumber(a, b string) bool {
 	if !strings.ContainsAny(a, ".eE") && !strings.ContainsAny(b, ".eE") {
 		return strings.TrimPrefix(a, "-") == "0" && strings.TrimPrefix(b, "-") == "0"

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPatchesAreBounded checks the bounds on operations and bytes: a patch that
-// exceeds a bound keeps its first operations.
+// TestPatchesAreBounded checks that a patch that exceeds the bound on
+// operations or bytes keeps its first operations.
 func TestPatchesAreBounded(t *testing.T) {
 	list := func(n int, value string) []byte {
 		return []byte("[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]")

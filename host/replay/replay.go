@@ -42,7 +42,7 @@ type executors interface {
 	ShardOf(sharding.EntityID) sharding.ShardID
 }
 
-// load is the load of the executors.
+// load reports how busy the executors are.
 type load interface {
 	// IsBusy reports whether requests wait for executors, in which case
 	// background work pauses.
@@ -110,8 +110,8 @@ func (r *Replays) StateAt(ctx context.Context, who string, id sharding.EntityID,
 	}
 }
 
-// TryNewest is StateAt of the newest state, but it does not wait for a slot. ok
-// is false if no slot is free or the computation fails.
+// TryNewest returns the newest state, like StateAt, but does not wait for a
+// slot. ok is false if no slot is free or the computation fails.
 func (r *Replays) TryNewest(ctx context.Context, id sharding.EntityID) (state []byte, ok bool) {
 	leave, ok := r.states.TryEnter()
 	if !ok {
@@ -122,7 +122,7 @@ func (r *Replays) TryNewest(ctx context.Context, id sharding.EntityID) (state []
 	return folded.State, err == nil
 }
 
-// begins returns the first sequence of an entity that is retained.
+// begins returns the first retained sequence of an entity's history.
 func (r *Replays) begins(id sharding.EntityID) (journal.Sequence, error) {
 	head, err := r.opts.Machine.Info(r.opts.Executors.ShardOf(id), id)
 	return head.FirstSequence(), err

@@ -96,7 +96,7 @@ func (f *replayer) start(ctx context.Context, id sharding.EntityID, at journal.S
 	if f.loaded {
 		f.loaded = false
 		if f.guest.Drop(handle) != nil || f.most > 0 && f.guest.MemoryBytes() >= f.most {
-			f.close() // an error of Drop concerns the previous entity only
+			f.close() // an error of Drop concerns only the previous entity
 		}
 	}
 	if f.guest == nil {
@@ -233,8 +233,8 @@ func (f *replayer) snapshot() ([]byte, error) {
 	return state, err
 }
 
-// spoilt closes the instance and returns nil if the guest failed. It returns
-// all other errors.
+// If err says that the guest failed, spoilt closes the instance and returns
+// nil. It returns every other err unchanged.
 func (f *replayer) spoilt(err error) error {
 	if !guestFails(err) {
 		return err

@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// sampleOf is how many entities of a shard a sample is drawn from.
+	// sampleOf is the number of entities of a shard from which a sample is
+	// drawn.
 	sampleOf = 4 * verifyPage
-	// sampleEvents bounds the history of a sampled entity. Longer ones are
-	// skipped.
+	// sampleEvents bounds the history of a sampled entity. Entities with longer
+	// histories are skipped.
 	sampleEvents = 10_000
 )
 

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// seats limits how much is done at a time, in total and for each entity type.
-// Callers get seats in the order of arrival. A caller first takes a seat of its
-// type and only then queues with other types, so a slow type cannot keep the
-// others out. It is safe for concurrent use.
+// seats limits how many callers work at a time, in total and for each entity
+// type. Callers get seats in the order of arrival. A caller first takes a
+// seat of its type and only then queues with other types, so a slow type
+// cannot keep the others out. It is safe for concurrent use.
 type seats struct {
 	free chan *seat // free seats of all types
 	each int        // seats of each type

@@ -47,8 +47,8 @@ var (
 )
 
 // Shadow lets shadow modules decide the queued commands, one at a time and
-// outside of the executors, until ctx ends. The decisions have no effect except
-// that they are counted in the tally of the command's watch.
+// outside of the executors, until ctx ends. The only effect of a decision is
+// that the tally of the command's watch counts it.
 func (r *Replays) Shadow(ctx context.Context) {
 	s := &shadower{
 		machine: r.opts.Machine, executors: r.opts.Executors, types: r.opts.Types, now: time.Now,

@@ -138,8 +138,8 @@ func (w *shadowWorld) compared(c trial.Command) trial.Sum {
 }
 
 // TestShadowDecidesOnItsOwnState checks that the shadow module decides on the
-// state that it computes from the events before the command, and not from those
-// after it, and starts again each time.
+// state that it computes from the events before the command, and not from
+// later events, and that it starts again for each command.
 func TestShadowDecidesOnItsOwnState(t *testing.T) {
 	w := newShadowWorld(t)
 	if s := w.compared(trial.Command{Input: input(0, "add", `{"amount":2}`), Output: adds(`{"amount":2}`, `{"total":2}`), Fuel: 5}); s.Compared != 1 || s.Differ != 0 || s.Fuel != 5 || s.Other == 0 {
@@ -180,8 +180,9 @@ func TestShadowDecidesOnItsOwnState(t *testing.T) {
 	}
 }
 
-// TestShadowSkipsUndecidableCommands checks that commands that cannot be decided again are
-// skipped, and that the note says why if all are.
+// TestShadowSkipsUndecidableCommands checks that commands that cannot be
+// decided again are skipped, and that the note says why if all commands are
+// skipped.
 func TestShadowSkipsUndecidableCommands(t *testing.T) {
 	w := newShadowWorld(t)
 	w.happens(5000, "added", `{"amount":10}`)
@@ -266,8 +267,8 @@ func TestShadowersEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// TestSameAsJSON checks that the order of members does not matter for JSON, but
-// does for bytes.
+// TestSameAsJSON checks that the order of members does not matter for JSON,
+// but matters for bytes.
 func TestSameAsJSON(t *testing.T) {
 	a, b := []byte(`{"a":1,"b":2}`), []byte(`{ "b": 2, "a": 1 }`)
 	if !same(a, b, true) || same(a, b, false) || !same(a, bytes.Clone(a), false) || same(a, []byte(`{"a":1}`), true) {

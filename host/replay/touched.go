@@ -34,12 +34,12 @@ const (
 // errPlenty ends the reading of a shard's order early.
 var errPlenty = errors.New("read enough of the event order")
 
-// Touched checks the entities of one shard that other modules have written
-// since one of the modules q.ExcludeWrittenBy last served: none of these has
-// written their newest event. It replays each entity with the module of q, and
-// reports the entities on which the module fails, and those with events of
-// types that its manifest does not list. If ctx ends early, the result contains
-// what was found so far and is not complete.
+// Touched checks the entities of one shard whose newest event was written by
+// a module that is not in q.ExcludeWrittenBy. It replays each entity with the
+// module of q, and reports the entities on which the module fails, and the
+// entities with events of types that the module's manifest does not list. If
+// ctx ends early, the result contains what was found so far and is not
+// complete.
 func (r *Replays) Touched(ctx context.Context, q modules.CompatibilityQuery) (out modules.Compatibility, err error) {
 	select {
 	case r.touching <- struct{}{}:
@@ -112,7 +112,7 @@ type touched struct {
 	entityType string
 	before     []journal.Digest
 	first      meta.Part // part that other modules served first; zero means all
-	within     meta.Part // part that they serve now; zero means all
+	within     meta.Part // part that other modules serve now; zero means all
 	after      uint64    // log index up to which entries were checked earlier
 	end        uint64    // log index up to which entries are checked now
 
@@ -151,9 +151,10 @@ func (t *touched) open(ctx context.Context, digest journal.Digest) error {
 }
 
 // find returns the entities that may be touched: those with records after the
-// last record of a module in before. It searches for that record backwards from
-// the end of the shard's order in growing strides, so that the cost depends on
-// what was written since, and not on what is stored.
+// last record of a module in before. It searches for that record backwards
+// from the end of the shard's order in growing strides, so that the cost
+// depends on the number of records written since then, and not on the number
+// of stored records.
 func (t *touched) find(ctx context.Context) ([]string, error) {
 	t.end, _ = t.Machine.Applied(t.shard)
 	low, high, past := t.end, t.end, false
@@ -271,7 +272,8 @@ func (t *touched) check(ctx context.Context, id sharding.EntityID, out *modules.
 	out.Entities++
 	if out.FaultyEntities++; len(out.Faults) < modules.MaxReplayFaults {
 		if at-1 <= eachEvents {
-			// Repeat it event by event to find the event on which it fails.
+			// Repeat the replay event by event to find the event on which the module
+			// fails.
 			t.replayer.close()
 			if first, _, again := t.one(ctx, id, single); refuses(again) {
 				at, err = first, again

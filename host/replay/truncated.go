@@ -27,15 +27,15 @@ const mostTruncated = 1 << 20
 // the module that serves the entity. If the type is a workflow type, it replays
 // all open runs instead, from their last checkpoint or their first event.
 //
-// It scans every entity of the type, but it remembers which ones it has
+// It scans every entity of the type, but it remembers which entities it has
 // compared. So the next call with the same query only scans the entity rows,
-// and compares the entities that were written or got a new snapshot since then.
-// If ctx ends early, the result contains what was found so far and is not
-// complete; the next call continues from there.
+// and compares the entities that were written or got a new snapshot since
+// then. If ctx ends early, the result contains what was found so far and is
+// not complete; the next call continues from there.
 //
 // A paced call waits for its turn among verifications, and its budget starts
 // then. It stops only between entities, so that each call compares at least
-// one.
+// one entity.
 func (r *Replays) Truncated(ctx context.Context, q modules.CompatibilityQuery) (out modules.Compatibility, err error) {
 	seats, waiting := r.touching, ctx
 	if q.Paced {
@@ -152,9 +152,9 @@ type truncated struct {
 	looked   bool      // at least one entity was compared
 }
 
-// openBoth loads the tried module and the module that serves the entities now.
-// If the query covers the part of a rollout, the serving module is the newer
-// one.
+// openBoth loads the tried module and the module that serves the entities
+// now. If the query covers the part of a rollout, the serving module is the
+// newer module.
 func (t *truncated) openBoth(ctx context.Context) error {
 	if err := t.open(ctx, t.q.Digest); err != nil {
 		return err
@@ -179,9 +179,9 @@ func (t *truncated) openBoth(ctx context.Context) error {
 	return nil
 }
 
-// loadsOf returns which snapshots the tried module is to load as its own: those
-// of all previous modules if q.IncludeSnapshots is set, and those it loads
-// already if it serves entities of the type.
+// loadsOf returns which snapshots the tried module is to load as its own:
+// snapshots of all previous modules if q.IncludeSnapshots is set, and
+// snapshots that it already loads if it serves entities of the type.
 func (t *truncated) loadsOf(serves *modules.Served) journal.SnapshotUse {
 	own := []journal.Digest{t.q.Digest}
 	if t.q.IncludeSnapshots {
@@ -222,7 +222,7 @@ func (t *truncated) base(ctx context.Context, id sharding.EntityID) (head eventl
 		return head, nil, false, err
 	}
 	if serves := t.Types.For(id); serves == nil || serves.Digest != t.serving.digest {
-		return head, nil, false, nil // another module serves it, and will continue to
+		return head, nil, false, nil // another module serves the entity, and will continue to
 	}
 	base, err = t.Machine.Snapshot(ctx, t.shard, id, t.loads, head.Sequence+1)
 	if base == nil && err == nil && head.Cut != nil {

@@ -19,7 +19,8 @@ import (
 
 const (
 	// maxUpcasting bounds the events that are upcast at a time, and
-	// maxUpcastingOfType those of one type, because each needs a guest instance.
+	// maxUpcastingOfType bounds the events of one type, because each needs a
+	// guest instance.
 	maxUpcasting       = 4
 	maxUpcastingOfType = 2
 	// keptUpcasters is how many idle instances are kept.
@@ -38,10 +39,10 @@ type UpcastOptions struct {
 	Types     servedTypes
 	Modules   moduleLoader
 	Metadata  clusterVersion
-	Executors load // upcasts pause while it is busy
+	Executors load // upcasts pause while the executors are busy
 }
 
-// servedTypes are the entity types that this node serves.
+// servedTypes looks up the entity types that this node serves.
 type servedTypes interface {
 	// ServedType returns how a type is served, or nil.
 	ServedType(entityType string) *modules.Served
@@ -269,8 +270,8 @@ func (u *Upcasts) take(ctx context.Context, key upcasterKey, s *modules.Served) 
 	return &upcaster{key, guest}, nil
 }
 
-// put keeps an instance for later events and closes the least recently used one
-// if there are too many.
+// put keeps an instance for later events and closes the least recently used
+// instance if there are too many.
 func (u *Upcasts) put(g *upcaster) {
 	u.mu.Lock()
 	leaves := g

@@ -80,8 +80,8 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 		if o.name == "cut" {
 			length--
 		}
-		// runs this type's code and returns its payload if the type is this
-		// one, otherwise runs the code of the other types
+		// if the event has this type, runs the type's code and returns its payload;
+		// otherwise runs the code of the other types
 		code = slices.Concat([]byte{0x20, 0x00, 0x41, byte(i), 0x46, 0x04, 0x7e}, o.code, testguest.Span(uint32(testguest.FramesAt+len(frames)), uint32(length)), []byte{0x05}, code, []byte{0x0b})
 		frames = append(frames, answer...)
 	}
@@ -126,7 +126,7 @@ func (w *upcastWorld) is(entityType, want string) {
 // error names the event, and the next event is upcast.
 func TestUpcastResultMustBeValidEvent(t *testing.T) {
 	w := newUpcastWorld(t)
-	for range 2 { // the second time with existing instances, or with new ones
+	for range 2 { // the second time with existing instances if they are reusable, otherwise with new ones
 		w.is("order", `placed.v2 {"n":2}`)
 		w.is("empty", "placed.v2 ")
 		w.is("bytes", `placed.v2 {"n":`)
@@ -152,7 +152,7 @@ func TestUpcastInstancesAreReused(t *testing.T) {
 	if len(turns) != keptUpcasters+1 {
 		t.Fatalf("%d are kept", keptUpcasters)
 	}
-	for range 3 { // each type finds that its instance was the last one to be closed
+	for range 3 { // the instance of each type was closed just before the type's next turn
 		for _, entityType := range turns {
 			if _, err := w.read(t.Context(), entityType, "placed"); err != nil {
 				t.Error(err)
@@ -180,9 +180,10 @@ func (w *upcastWorld) fails(entityType, event, text string) {
 	}
 }
 
-// TestSlowTypeDoesNotBlockUpcasts checks that however many events of a type wait,
-// and however long it takes, events of other types are upcast, that the total
-// is bounded, and that a waiting call ends with its context.
+// TestSlowTypeDoesNotBlockUpcasts checks that events of other types are
+// upcast however many events of one type wait, and however long its upcasts
+// take. The number of concurrent upcasts is bounded, and a waiting call ends
+// with its context.
 func TestSlowTypeDoesNotBlockUpcasts(t *testing.T) {
 	const waiting = 20
 	w := newUpcastWorld(t)
@@ -224,7 +225,8 @@ func TestSlowTypeDoesNotBlockUpcasts(t *testing.T) {
 				t.Errorf("who waits for a seat gets %v", err)
 			}
 		}
-		// After two slow types, a third one is next except for those already waiting.
+		// After two slow types, events of a third type come next, except for those
+		// that already wait.
 		third := make(chan error, 1)
 		go func() {
 			_, err := w.read(t.Context(), "third", "placed")

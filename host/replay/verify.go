@@ -26,7 +26,7 @@ const (
 	// verifyPage is how many entities are listed at a time.
 	verifyPage = 512
 	// eachEvents bounds the histories that are searched for the first differing
-	// event. For longer ones the last event is reported.
+	// event. For longer histories the last event is reported.
 	eachEvents = 10_000
 	// activationWait bounds the wait for an activation that this node has not
 	// applied yet.
@@ -37,10 +37,10 @@ const (
 	maxPatch, maxPatchBytes = 100, 4 << 10
 )
 
-// Verify replays entities of one shard with a module and with the one that
-// serves their type, and passes each result to tell. Only one Verify runs at a
-// time on a node; others wait until ctx ends. It stops at the first error of
-// tell.
+// Verify replays entities of one shard with a module and with the module that
+// serves their type, and passes each result to tell. Only one Verify runs at
+// a time on a node; others wait until ctx ends. It stops at the first error
+// of tell.
 func (r *Replays) Verify(ctx context.Context, q VerifyRequest, tell func(Verified) error) error {
 	select {
 	case r.verifying <- struct{}{}:
@@ -77,19 +77,19 @@ func (r *Replays) Verify(ctx context.Context, q VerifyRequest, tell func(Verifie
 // modules: the tried module and the serving module. Both must reach the
 // same state.
 //
-// The two replays differ on purpose: the tried module gets the events in other
-// batches and sees another clock and other random numbers, so that a state that
-// depends on one of these shows as a difference. Because a difference alone
+// The two replays differ on purpose: the tried module gets the events in
+// other batches, another clock and other random numbers. So if its state
+// depends on one of these, the replays differ. Because a difference alone
 // does not show which module is to blame, explain then compares each module
 // with itself. If the tried module disagrees with itself, it is at fault; if
-// the serving one does, nothing can be compared.
+// the serving module disagrees with itself, nothing can be compared.
 //
-// States are compared at the end of a history, because each comparison costs a
-// snapshot of both guests. Only if they differ is the entity replayed again
+// States are compared at the end of a history, because each comparison costs
+// a snapshot of both guests. Only if they differ is the entity replayed again
 // with a comparison after each event, to find the first event that matters.
-// Instances are reused for the next entity, because creating one is expensive.
-// A failure in a reused instance is therefore repeated in a fresh one before it
-// counts.
+// Instances are reused for the next entity, because creating one is
+// expensive. A failure in a reused instance is therefore repeated in a fresh
+// instance before it counts.
 type verifier struct {
 	Options
 	shard      sharding.ShardID
@@ -280,7 +280,7 @@ func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end jour
 // fromCheckpoint is replayClean for a run, from its last checkpoint if it has
 // one. Events before the checkpoint do not matter, because no module has to
 // replay them any more. If a newer checkpoint truncates the events that are
-// being read, it begins with that one.
+// being read, the replay begins with that newer checkpoint.
 func (v *verifier) fromCheckpoint(ctx context.Context, id sharding.EntityID, end journal.Sequence) (out Verified, err error) {
 	for range checkpointTries {
 		base, err := v.Machine.Snapshot(ctx, v.shard, id, journal.SnapshotsBy(journal.NoModule), end+1)
@@ -358,8 +358,8 @@ func (v *verifier) through(ctx context.Context, w *walk, end journal.Sequence, b
 // unknownVersion is the state version of snapshots of a removed module.
 const unknownVersion = -1
 
-// versionOf returns the version of the states in a module's snapshots, or 0 if
-// it does not matter.
+// versionOf returns the version of the states in a module's snapshots, or 0
+// if the version does not matter.
 func (v *verifier) versionOf(ctx context.Context, digest journal.Digest) (int, error) {
 	if v.kind != manifest.EventSourced || !v.tried.states.Migrates() && !v.serving.states.Migrates() {
 		return 0, nil
@@ -392,13 +392,13 @@ func (v *verifier) start(ctx context.Context, id sharding.EntityID, at journal.S
 	if err := v.tried.start(ctx, id, at, v.givenTo(&v.tried, from)); err != nil {
 		return v.differs(at, err)
 	}
-	// A failure of the serving module is not a fault of the tried one.
+	// A failure of the serving module is not a fault of the tried module.
 	return v.serving.spoilt(v.serving.start(ctx, id, at, v.givenTo(&v.serving, from)))
 }
 
-// givenTo returns a state as a module gets it. An event-sourced type that lists
-// no versions gets states without one, and the comparison shows whether it
-// reads them.
+// givenTo returns a state as a module gets it. An event-sourced type that
+// lists no versions gets states without one, and the comparison shows whether
+// the module reads them.
 func (v *verifier) givenTo(f *replayer, from given) given {
 	if v.kind == manifest.EventSourced && !f.states.Migrates() {
 		from.version = 0
@@ -507,8 +507,8 @@ func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.
 	return nil
 }
 
-// recordFault records that the tried module violates a rule or fails, independently
-// of the other one.
+// recordFault records that the tried module violates a rule or fails,
+// independently of the serving module.
 func (v *verifier) recordFault(at journal.Sequence, what string) error {
 	v.out.At, v.out.Fault, v.out.Difference = at, true, what
 	return errDiffers

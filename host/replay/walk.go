@@ -14,8 +14,9 @@ import (
 // stateBuilder computes a state from a history: from an initial state and the events
 // in order.
 type stateBuilder interface {
-	// start sets the state at a sequence: the given one, or the initial one if it
-	// has no bytes. Events that were added and not flushed are discarded.
+	// start sets the state at a sequence: the given state, or the initial state
+	// if the given one has no bytes. Events that were added and not flushed are
+	// discarded.
 	start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error
 	// add passes on the next event and does not keep its payload. The guest may get
 	// the event later.
@@ -46,8 +47,8 @@ type event struct {
 var (
 	// errDone ends the reading of a history early.
 	errDone = errors.New("the state was found")
-	// errTruncated: some events of the current life are gone, and there is no snapshot
-	// before the first remaining one.
+	// errTruncated: some events of the current life are gone, and there is no
+	// snapshot before the first remaining event.
 	errTruncated = errors.New("the events of the state were truncated")
 )
 
@@ -57,7 +58,7 @@ var (
 type walk struct {
 	id      sharding.EntityID
 	to      stateBuilder
-	durable bool // an event holds the whole state, so only the last one is used
+	durable bool // an event holds the whole state, so only the last event is used
 	// look, if set, sees each event before it is added.
 	look func(r *journal.Record, i int) error
 
@@ -67,10 +68,10 @@ type walk struct {
 	held   bool             // state is set
 }
 
-// read passes the committed events after from, up to end, to the stateBuilder.
-// If the first of them were truncated, it continues with the first life that
-// begins after the truncation, because all events of that life are retained. If
-// there is none, the error is errTruncated.
+// read passes the committed events after from, up to end, to the
+// stateBuilder. If the first of them were truncated, it continues with the
+// first life that begins after the truncation, because all events of that
+// life are retained. If no life begins there, the error is errTruncated.
 func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, from, end journal.Sequence) error {
 	if w.at = from; from >= end {
 		return nil

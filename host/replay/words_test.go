@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// spoken is a failure of a guest that wrote something before it.
+// spoken is a failure of a guest that wrote something before it failed.
 type spoken struct{ words string }
 
 func (spoken) Error() string       { return "hostd_apply: trap: unreachable" }

@@ -24,9 +24,9 @@ func WithoutCaller(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callerKey{}, false)
 }
 
-// HasCaller reports whether a caller waits for the answer. If so, it gets an
-// error after LeaderPatience, if nothing was done until then. The node's own
-// work has no caller and waits for a leader until its deadline.
+// HasCaller reports whether a caller waits for the answer. If so, the caller
+// gets an error after LeaderPatience if nothing was done by then. The node's
+// own work has no caller and waits for a leader until its deadline.
 func HasCaller(ctx context.Context) bool {
 	waits, _ := ctx.Value(callerKey{}).(bool)
 	return waits

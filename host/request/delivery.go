@@ -12,15 +12,16 @@ import (
 // rather than a client's command.
 type Delivery struct {
 	// Source is the sender of the message, for Deliver and Redeliver. The other
-	// fields up to OnReject are for Deliver: Number is the message's number in
-	// the sequence of messages from Source to the request's Entity, After is
-	// the number of the message before it in that sequence, and OnReply and
-	// OnReject are the commands of Source that get the outcome, empty for none.
+	// fields up to OnReject are for Deliver: Number is the message's number
+	// in the sequence of messages from Source to the request's Entity. After
+	// is the number of the previous message in that sequence. OnReply and
+	// OnReject are the commands of Source that get the outcome; an empty
+	// name means that Source does not want it.
 	Source        sharding.EntityID
 	Number, After uint64
 	// SentAt is when the message was sent, by the log clock of the sender's
 	// shard, in Unix nanoseconds. Hops is the length of the chain of messages
-	// that led to it. Both are 0 if they are not known.
+	// that led to it. SentAt and Hops are 0 if they are not known.
 	SentAt            int64
 	Hops              uint8
 	OnReply, OnReject string
@@ -52,7 +53,7 @@ type Delivery struct {
 // DeliveryState is what an executor stores in a Delivery. Other packages must
 // not use it.
 type DeliveryState struct {
-	Hops   uint8 // hops of the messages that this one causes, if hops are counted
+	Hops   uint8 // hops of the messages that this message causes, if hops are counted
 	Intake uint8 // the message's state in the executor's intake
 }
 
@@ -66,7 +67,7 @@ type Arrived struct {
 const (
 	CodeNotFound    = "not_found"     // the type or command does not exist
 	CodeInternal    = "internal"      // the guest failed at every attempt
-	CodeTooManyHops = "too_many_hops" // the chain of messages that led to this one is too long
+	CodeTooManyHops = "too_many_hops" // the chain of messages that led to this message is too long
 	CodeTooDeep     = "too_deep"      // the chain of messages that starts a run is too long
 	// CodeTransient: the entities of the destination type store nothing, so a
 	// message to them could be lost. It is also the code if a dead letter to

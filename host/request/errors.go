@@ -18,9 +18,9 @@ import (
 // id. ErrNotApplied says that the request was proposed and the log rejected it,
 // as happens during a leadership transfer: again any command id is safe.
 // ErrOutcomeUnknown says that the request was proposed and that a new leader
-// will decide whether it is committed; it may be sent there only with the same
-// command id, because it may already have taken effect. Queries never end with
-// the last two.
+// will decide whether it is committed. The request may be sent to that
+// leader only with the same command id, because it may already have taken
+// effect. Queries never end with ErrNotApplied or ErrOutcomeUnknown.
 var (
 	// ErrNotServed: the node leads the shard but has no module for the type, or
 	// none yet. The request did not run. Whether the type exists is known only
@@ -28,8 +28,8 @@ var (
 	ErrNotServed = errors.New("this node does not serve the entity type yet")
 	// ErrUnknownType: no module is active for the entity type.
 	ErrUnknownType = errors.New("no module is active for this entity type; push one with 'hostd module push FILE.wasm'")
-	// ErrUnknownCommand: the manifest lists commands, and this one is not among
-	// them.
+	// ErrUnknownCommand: the manifest lists commands, and the requested
+	// command is not among them.
 	ErrUnknownCommand = errors.New("the entity type has no such command; 'hostd module describe' lists them")
 	// ErrInternalCommand: the manifest marks the command internal, and it came
 	// from a client.
@@ -38,8 +38,8 @@ var (
 	// does not list its sender's type among the types from which messages are
 	// accepted.
 	ErrNotAccepted = errors.New("the entity type does not accept messages from the sender's type; 'hostd module describe' shows which types it accepts")
-	// ErrUnknownQuery: the manifest lists queries, and this one is not among
-	// them.
+	// ErrUnknownQuery: the manifest lists queries, and the requested query
+	// is not among them.
 	ErrUnknownQuery = errors.New("the entity type has no such query; 'hostd module describe' lists them")
 	// ErrCommandIDReused: the command id was used before with a different
 	// command or payload.
@@ -151,8 +151,8 @@ func (e *SequenceMismatchError) Error() string {
 	return fmt.Sprintf("the entity is at sequence %d, not %d", e.Actual, e.Expected)
 }
 
-// GapError: a message is not the next one of its source; Wanted is the number
-// that must come first.
+// GapError: a message is not the next message of its source; Wanted is the
+// number that must come first.
 type GapError struct{ Wanted uint64 }
 
 func (e *GapError) Error() string { return fmt.Sprintf("message %d is expected first", e.Wanted) }

@@ -79,8 +79,9 @@ const (
 	WirePayload     = 9
 )
 
-// Outcomes are the errors that end requests, on this and on other nodes. If an
-// error wraps several of them, the first one in this table counts.
+// Outcomes are the errors that end requests, on this and on other nodes. If
+// an error wraps several of them, its outcome is the first of these in this
+// table.
 var Outcomes = []Outcome{
 	{has: is[*RateLimitedError], Wire: WireRateLimited, Code: ResourceExhausted, Retry: ReportErrorOfAny},
 	{has: is[*RejectedError], Wire: WireRejected, Code: FailedPrecondition, Retry: FinalAlone},

@@ -60,7 +60,7 @@ func TestEveryErrorHasAnOutcome(t *testing.T) {
 }
 
 // TestFirstMatchingOutcomeWins: if an error wraps several errors of the table,
-// its outcome is that of the one that says how far the request got.
+// its outcome is that of the error that says how far the request got.
 func TestFirstMatchingOutcomeWins(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -41,6 +41,6 @@ func (e *InvalidPayloadError) Rejection() *RejectedError {
 	return &RejectedError{Code: CodeInvalidPayload, Message: text}
 }
 
-// rejectionText limits the message of such a rejection, in bytes, because a dead
-// letter stores it.
+// rejectionText limits the message of the rejection of an invalid payload,
+// in bytes, because a dead letter stores it.
 const rejectionText = 1 << 10

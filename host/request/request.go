@@ -39,12 +39,12 @@ const (
 	// tombstone under the request's command id. If the entity does not exist,
 	// only the record is written.
 	Delete
-	// Deliver hands a message of a different entity (Delivery) to this one, in
-	// sequence. It succeeds as soon as the outcome of the message is stored in
-	// the entity's shard, even if the outcome is a rejection; only then may the
-	// source delete the message. Result.Duplicate is set if the message was
-	// delivered before. A message that is not the next one fails with a
-	// *GapError.
+	// Deliver hands a message of a different entity (Delivery) to the
+	// request's entity, in sequence. It succeeds as soon as the outcome of
+	// the message is stored in the entity's shard, even if the outcome is a
+	// rejection; only then may the source delete the message.
+	// Result.Duplicate is set if the message was delivered before. A message
+	// that is not the next in sequence fails with a *GapError.
 	Deliver
 	// Redeliver delivers a dead letter of the entity again, for an operator
 	// (Delivery.DeadLetter), and removes it. If the command is rejected, the

@@ -21,9 +21,10 @@ type Route struct {
 	// them.
 	Round uint64
 	// Ordered means that the caller may send later requests to the entity
-	// before this one is answered. If the router gave up this request while
-	// later ones still wait, the caller could not resend it in its place. So
-	// the request waits for a leader until its deadline.
+	// before this request is answered. If the router gave up this request
+	// while later requests still wait, the caller could not resend this
+	// request in its original position. So the request waits for a leader
+	// until its deadline.
 	Ordered bool
 	// Until is when the router gives the request up if it finds no leader by
 	// then and the request certainly did not run. It is zero until the request

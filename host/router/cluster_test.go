@@ -233,7 +233,8 @@ func (w *model) breakLink(node int, silent bool) {
 	}
 }
 
-// tell makes the node learn of a leader: the right one, an old one or none.
+// tell makes the node learn of a leader: the current leader, an old leader
+// or none.
 func (w *model) tell(shard int, quorum bool) {
 	l := lead{quorum: quorum, candidates: []sharding.NodeID{nodeName(1), nodeName(2)}}
 	if at := w.leader[shard]; at >= 0 {

@@ -32,8 +32,8 @@ type Local interface {
 // have run fails with request.ErrOutcomeUnknown, or with
 // request.ErrMayStillApply if it may still run later. Once the connection has
 // made a request of a shard fail, Remote also fails every request of that shard
-// with the same or a lower Route.Round that is submitted afterwards, because it
-// could overtake the failed one.
+// with the same or a lower Route.Round that is submitted afterwards, because
+// that request could overtake the failed one.
 type Remote interface {
 	Submit(to sharding.NodeID, reqs []*request.Request)
 }

@@ -18,9 +18,9 @@ var (
 	modelSeeds = flag.Int("seeds", 400, "how many seeds the model runs")
 )
 
-// TestRoutesMatchModel drives the routes of one node through a cluster whose
-// leaders move, whose links break and whose proposals are lost, in random
-// steps, and compares the answers that callers got with the commands that took
+// TestRoutesMatchModel drives the routes of one node in random steps, in a
+// cluster whose leaders move, whose links break and whose proposals are
+// lost. It compares the answers that callers got with the commands that took
 // effect.
 func TestRoutesMatchModel(t *testing.T) {
 	first, last := uint64(1), uint64(*modelSeeds)
@@ -288,7 +288,8 @@ func (w *model) comeThrough(node int) {
 	w.late[node] = nil
 }
 
-// deliver delivers one request over a link. A new link ends the previous one.
+// deliver delivers one request over a link. A new link ends the previous
+// link.
 func (w *model) deliver(node int) {
 	if len(w.wire[node]) == 0 {
 		return

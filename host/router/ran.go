@@ -19,11 +19,11 @@ const (
 // set-associative table: the hash of an entity selects a set, and the set keeps
 // the entities with its highest numbers. For evicted entities it keeps one
 // upper bound. That suffices, because only commands that are still out or held
-// can be earlier than a recorded one, and those are recent. If many entities of
-// one set complete commands while a command is out, the bound may exceed the
-// real number of its entity. The command is then treated as overtaken and fails
-// with unavailable although it could have been resent, but the order is never
-// violated.
+// can be earlier than a recorded command, and commands that are out or held
+// are recent. If many entities of one set complete commands while a command
+// is out, the bound may exceed the real number of its entity. The command is
+// then treated as overtaken and fails with unavailable although it could
+// have been resent, but the order is never violated.
 type ran struct{ sets *[ranSets]ranSet } // nil until the first number
 
 // ranSet holds the numbers of some entities and an upper bound for all others.

@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestRanMatchesMap checks that ran never returns a lower number than the real
-// one of the entity, and that it returns the exact number of the entities with
-// the highest numbers of their set.
+// TestRanMatchesMap checks that ran never returns a lower number than the
+// entity's real number, and that it returns the exact number of the entities
+// with the highest numbers of their set.
 func TestRanMatchesMap(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

@@ -36,12 +36,12 @@ type Options struct {
 
 	// HeldRequests and HeldBytes limit the requests that one shard holds while
 	// its leader is unknown (default 4,096 and 4 MiB). HeldTotalBytes limits
-	// those of all shards together (64 MiB). Requests beyond a limit fail with
-	// request.ErrBusy.
+	// the bytes of the held requests of all shards together (64 MiB).
+	// Requests beyond a limit fail with request.ErrBusy.
 	HeldRequests, HeldBytes, HeldTotalBytes int
 	// MinPause and MaxPause bound the back-off before a request is resent to a
-	// node that did not serve it. It doubles from one to the other (default 1
-	// ms, 50 ms).
+	// node that did not serve it. The back-off doubles with each attempt,
+	// from MinPause to MaxPause (default 1 ms, 50 ms).
 	MinPause, MaxPause time.Duration
 	// Patience is how long a request that certainly did not run waits for a
 	// leader (default request.LeaderPatience). If an election has not ended by

@@ -307,7 +307,8 @@ func TestRouterFollowsLeaderHints(t *testing.T) {
 	})
 }
 
-// One request at a time finds the leader.
+// A node without a replica sends one request to one candidate after another
+// until it finds the leader.
 func TestNodeWithoutReplicaProbesCandidates(t *testing.T) {
 	play(t, func(o *Options) { o.Self = "proxy"; o.Local = nothing{} }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n3"] = fine

@@ -75,9 +75,9 @@ type limits struct {
 // first of them comes back, because the node does not lead or is unreachable,
 // the route stops sending. When all of them are back, it sorts them by number,
 // puts them before the held requests, begins a new round and chooses a node
-// again. The node helps: once it has sent back one request of a round, it runs
-// no other of that round that arrives later, so a later request never runs
-// before a returned one.
+// again. The node helps: once it has sent back one request of a round, it
+// runs no other request of that round that arrives later, so a later request
+// never runs before a returned one.
 //
 // A request that may have run is resent under its command id, so that the
 // idempotency window deduplicates it. It is not resent if a later command of
@@ -247,7 +247,7 @@ func (f *shardRoute) collectReturned() {
 	// A node that does not lead the shard has run nothing later of this round.
 	// But a leader continues after it lost a proposal. If a later command of
 	// the same entity may have run, a command of the lost proposal must not be
-	// resent, because it would run after that one.
+	// resent, because it would run after the later command.
 	unknown := make(map[uint64]bool) // by entity
 	for i, q := range slices.Backward(f.back) {
 		switch {
@@ -284,7 +284,7 @@ func (f *shardRoute) gaveUp(q *request.Request, now time.Time) bool {
 }
 
 // overtaken reports whether a later command to the same entity may have an
-// outcome. Resending this one would reverse their order.
+// outcome. Resending q would reverse the order of the two commands.
 func (f *shardRoute) overtaken(q *request.Request) bool {
 	return q.Kind.HasID() && isOvertaken(f.ran.of(f.limits.keyOf(q)), q.Route.Number)
 }

@@ -88,8 +88,8 @@ func (s *Slots) leave() {
 	}
 }
 
-// abandon removes a call that no longer waits. If it has got a place meanwhile,
-// abandon leaves it.
+// abandon removes a call that no longer waits. If the call has got a place
+// in the meantime, abandon releases the place.
 func (s *Slots) abandon(l *line, place chan struct{}) {
 	s.mu.Lock()
 	at := slices.Index(l.waiting, place)

@@ -10,8 +10,8 @@ import (
 )
 
 // stallAfter is the minimum time for which the raft loop must stall, or the
-// disk must not respond, before the node becomes unready. If three times
-// suspect-after is longer, that applies instead.
+// disk must not respond, before the node becomes unready. The minimum is
+// three times suspect-after if that is longer.
 const stallAfter = 2 * time.Second
 
 // ErrDisk means that the disk of the write-ahead log does not respond.

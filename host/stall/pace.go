@@ -28,7 +28,7 @@ func (m *Pace) Add(d time.Duration, now time.Time) {
 	defer m.mu.Unlock()
 	weight := 1.0
 	if !m.last.IsZero() {
-		// A value represents the time since the previous one.
+		// A value represents the time since the previous value.
 		weight = 1 - math.Exp(-max(now.Sub(m.last), 0).Seconds()/paceSpan.Seconds())
 	}
 	m.mean += weight * (float64(d) - m.mean)

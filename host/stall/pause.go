@@ -17,7 +17,7 @@ const (
 )
 
 // PauseWatch counts pauses of the process, such as a suspended machine. It is
-// safe for concurrent use. A nil PauseWatch never counts any.
+// safe for concurrent use. A nil PauseWatch never counts a pause.
 type PauseWatch struct {
 	began time.Time
 	seen  atomic.Int64 // monotonic time of the last look at the clocks, since began, in ns

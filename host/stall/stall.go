@@ -2,8 +2,8 @@
 // that is because the disk does not respond: a write or sync has not returned.
 //
 // Time is counted in ticks of the watch itself. If the process is stopped by a
-// signal or the machine is suspended, the watch does not tick either. So
-// neither is mistaken for a disk failure.
+// signal or the machine is suspended, the watch does not tick either. So a
+// stopped process or a suspended machine is not mistaken for a disk failure.
 //
 // PauseWatch detects that the whole process was paused. Other nodes may have
 // continued in the meantime, so requests that arrived before the pause are

@@ -7,8 +7,8 @@ import (
 )
 
 // The native buckets have schema 3 of Prometheus: eight per power of two, so
-// that each is 1.09 times as wide as the previous one. They range from a
-// microsecond, with a single bucket below it, to an hour.
+// that each bucket is 1.09 times as wide as the previous bucket. They range
+// from a microsecond, with a single bucket below it, to an hour.
 const (
 	schema     = 3
 	perOctave  = 1 << schema
@@ -70,7 +70,7 @@ func upperOf(k int) float64 {
 }
 
 // nativeOf returns the native bucket of a duration in seconds. Longer durations
-// are in an additional bucket after the last one.
+// are in an additional bucket after the last bucket.
 func nativeOf(seconds float64) int {
 	if seconds <= zeroBelow {
 		return 0

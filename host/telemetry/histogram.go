@@ -29,7 +29,7 @@ func NewHistogram(b *HistogramBounds) *Histogram {
 	}
 }
 
-// Observe counts a duration. A negative one counts as 0.
+// Observe counts a duration. A negative duration counts as 0.
 func (h *Histogram) Observe(d time.Duration) { h.observe(d) }
 
 func (h *Histogram) observe(d time.Duration) (cell int) {

@@ -57,10 +57,10 @@ func NewLevels(base slog.Level, now func() time.Time) *Levels {
 }
 
 // Set applies settings. value is the value of LevelSetting, or "" if it is
-// unset, and long is the value of LevelForSetting. revision distinguishes a new
-// setting from an old one with the same value. Set returns a description of
-// what has changed, or "". If the settings are invalid, it returns an error and
-// changes nothing.
+// unset, and long is the value of LevelForSetting. revision distinguishes a
+// new setting from an old setting with the same value. Set returns a
+// description of what has changed, or "". If the settings are invalid, it
+// returns an error and changes nothing.
 func (l *Levels) Set(value, long string, revision uint64) (changed string, err error) {
 	was := l.set.Load()
 	if value == "" {

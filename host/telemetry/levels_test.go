@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// said logs a line at each level and returns the ones that were written.
+// said logs a line at each level and returns the lines that were written.
 func said(out *bytes.Buffer, log *slog.Logger) string {
 	out.Reset()
 	log.Debug("debug")
@@ -53,8 +53,9 @@ func TestLevelsAreSetAtRunTime(t *testing.T) {
 	}
 }
 
-// TestLogLevelOverrideExpires: an override ends after its duration. Reading the same setting
-// again does not restart it, and a new setting with the same value does.
+// TestLogLevelOverrideExpires: an override ends after its duration. If the
+// same setting is read again, the duration does not start again; if a new
+// setting with the same value is read, it does.
 func TestLogLevelOverrideExpires(t *testing.T) {
 	now := time.Unix(1000, 0)
 	levels := telemetry.NewLevels(slog.LevelInfo, func() time.Time { return now })

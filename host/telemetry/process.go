@@ -10,7 +10,7 @@ import (
 
 // Process is the resource usage of this process.
 type Process struct {
-	CPU    time.Duration // processor time of all threads since the start
+	CPU    time.Duration // processor time of all threads since the process started
 	Memory uint64        // resident memory, in bytes
 }
 

@@ -1,10 +1,10 @@
 // Package telemetry creates a node's logger and its metrics registry. The
 // metrics are declared next to the code that they measure. This package makes
 // them uniform, and provides a Histogram for hot paths, where an observation
-// needs two atomic additions and no allocation. A Histogram is served both as a
-// classic one, so that dashboards can compare releases, and as a native one
-// with precise quantiles. The package never reads configuration files, has no
-// global state and starts no goroutine.
+// needs two atomic additions and no allocation. A Histogram is served both
+// as a classic histogram, so that dashboards can compare releases, and as a
+// native histogram with precise quantiles. The package never reads
+// configuration files, has no global state and starts no goroutine.
 package telemetry
 
 import (

@@ -57,8 +57,8 @@ func (c *calls) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 // chosen is the context key of calls that were sampled by the ratio.
 type chosen struct{}
 
-// beginning samples traces that start with a chosen call, and leaves all others
-// to the wrapped Sampler.
+// beginning samples traces that start with a chosen call, and leaves all
+// other traces to the wrapped Sampler.
 type beginning struct{ sdktrace.Sampler }
 
 // ShouldSample implements sdktrace.Sampler.

@@ -115,9 +115,9 @@ func (p *Provider) Close(ctx context.Context) error {
 	}
 }
 
-// following samples a trace that links to a sampled one which caused it, as a
-// message's trace links to its sender's. Links of calls don't count, because
-// callers choose them.
+// following samples a trace if it links to the sampled trace that caused it,
+// as a message's trace links to its sender's trace. Links of calls have no
+// effect on sampling, because callers choose them.
 type following struct{ sdktrace.Sampler }
 
 // ShouldSample implements sdktrace.Sampler.

@@ -150,7 +150,7 @@ func TestCallersDecideSampling(t *testing.T) {
 }
 
 // TestMessagesFollowSamplingOfSender: the trace of a message is sampled if the command that
-// sent it was, regardless of the ratio. Links of other spans don't count.
+// sent it was, regardless of the ratio. Links of other spans have no effect.
 func TestMessagesFollowSamplingOfSender(t *testing.T) {
 	c := collector.Start(t)
 	p, _ := open(t, traces.ProviderOptions{URL: c.URL + "/v1/traces"})

@@ -116,7 +116,7 @@ func TestRequestsHaveSpans(t *testing.T) {
 }
 
 // TestOutcomesOfSpans: a rejection is not an error, a fault is. A duplicate is
-// marked and has no commit. Times of an earlier attempt are no children.
+// marked and has no commit. Times of an earlier attempt make no child spans.
 func TestOutcomesOfSpans(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	ran := func(r *request.Request) {
@@ -208,8 +208,8 @@ func TestTimerFlagIsPropagated(t *testing.T) {
 }
 
 // TestUnsampledRequestHasNoSpan: a request that is not sampled or calls no guest has no
-// span and allocates nothing. The record of a command without a span contains
-// the caller's.
+// span and allocates nothing. The record of a command without a span
+// contains the caller's span.
 func TestUnsampledRequestHasNoSpan(t *testing.T) {
 	q, l, spans := world(func(*request.Request) {})
 	l.with = make([]*request.Trace, 0, 4096)

@@ -52,7 +52,7 @@ func must(t testing.TB, err error) {
 
 func entity(id string) sharding.EntityID { return sharding.EntityID{Type: "account", ID: id} }
 
-// sample writes an archive of two shards. size is that of its module.
+// sample writes an archive of two shards. size is the size of its module.
 func sample(t testing.TB, size, entities int, payload []byte) ([]byte, archive.Summary) {
 	t.Helper()
 	var out bytes.Buffer
@@ -123,8 +123,8 @@ func TestArchiveRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamagedArchivesAreRejected detects each flipped bit, each truncation and each extra
-// byte.
+// TestDamagedArchivesAreRejected checks that an archive with a flipped bit, a
+// truncated archive and an archive with an extra byte are rejected.
 func TestDamagedArchivesAreRejected(t *testing.T) {
 	whole, _ := sample(t, 40, 2, []byte("p"))
 	for i := range whole {
@@ -182,8 +182,8 @@ func TestInconsistentArchivesAreRejected(t *testing.T) {
 	}
 }
 
-// TestCompactedHistoriesAreValid: an entity whose first events were compacted is
-// valid with the rest.
+// TestCompactedHistoriesAreValid: an entity whose first events were compacted
+// is valid with the remaining events.
 func TestCompactedHistoriesAreValid(t *testing.T) {
 	var chain journal.Chain
 	var view journal.RecordView

@@ -8,8 +8,8 @@ import (
 )
 
 // checker verifies a shard's parts: the parts of an entity are contiguous, its
-// records form a hash chain from the first one in the archive to the last, and
-// its end part matches them.
+// records form a hash chain from the first record in the archive to the last,
+// and its end part matches them.
 type checker struct {
 	open         bool
 	entitiesDone bool // the entities are complete

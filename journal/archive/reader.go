@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Sink receives the content of an archive, in order. Slices are valid only
-// during the call, except modules. If a method returns an error, reading stops
-// and returns it.
+// Sink receives the content of an archive, in order. A slice is valid only
+// during the call, except for the bytes of a module. If a method returns an
+// error, reading stops and returns it.
 type Sink interface {
 	Cluster(id ID, cluster []byte) error
 	Module(digest journal.Digest, wasm []byte) error
@@ -26,11 +26,11 @@ type Sink interface {
 	End(s Shard) error
 }
 
-// Read passes a complete archive to the sink and verifies everything before it
-// does: each block's checksum, the order of blocks, and that each entity's
-// records form a hash chain that matches its end part. The archive is known to
-// be complete only when Read returns nil. If progress is not nil, it is called
-// with the number of bytes read.
+// Read passes the content of a complete archive to the sink. It verifies all
+// content before passing it on: each block's checksum, the order of blocks, and
+// that each entity's records form a hash chain that matches its end part. The
+// archive is known to be complete only when Read returns nil. If progress is
+// not nil, it is called with the number of bytes read.
 func Read(in io.Reader, sink Sink, progress func(bytes int64)) (Summary, error) {
 	r := &reader{in: bufio.NewReaderSize(in, 256<<10), sink: sink, sum: sha256.New(), progress: progress}
 	if err := r.header(); err != nil {
@@ -185,7 +185,7 @@ func (r *reader) block(kind blockKind, payload []byte) error {
 	return fmt.Errorf("%w: block of kind %d", ErrUnsupported, kind)
 }
 
-// piece appends a piece of a module.
+// piece appends the bytes of one block to the current module.
 func (r *reader) piece(b []byte) error {
 	if len(b) < 32+8+8 {
 		return newDamage("a module block has %d bytes", len(b))

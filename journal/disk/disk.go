@@ -21,9 +21,9 @@ const (
 	ReadWrite
 )
 
-// ErrGone is returned by Sync if the written data could not be found later: the
-// file, or a directory above it, was removed or replaced since it was opened. A
-// retry fails too.
+// ErrGone is returned by Sync if the written data cannot be found by the file's
+// name, because the file, or a directory above it, was removed or replaced
+// after the file was opened. A retry fails too.
 var ErrGone = errors.New("the file was removed or replaced while it was in use")
 
 // Info describes a file or a directory.
@@ -41,11 +41,11 @@ type Info struct {
 type FS interface {
 	// OpenFile opens an existing file.
 	OpenFile(name string, access Access) (File, error)
-	// Create creates an empty file, or empties an existing one, and allocates
+	// Create creates an empty file, or empties an existing file, and allocates
 	// size zero bytes.
 	Create(name string, size int64) (File, error)
-	// Rename renames a file within its directory and replaces a file of the new
-	// name.
+	// Rename renames a file within its directory and replaces an existing file
+	// with the new name.
 	Rename(from, to string) error
 	// Remove deletes a file.
 	Remove(name string) error
@@ -73,7 +73,7 @@ type File interface {
 	// length, but not its name. After an error the fate of the data written
 	// since the last successful Sync is unknown, and a second call may report
 	// success without having written it, so the caller must abandon the file.
-	// It fails with ErrGone if the file no longer has the name under which it
+	// Sync fails with ErrGone if the file no longer has the name under which it
 	// was opened.
 	Sync() error
 	// Truncate changes the length. A longer file is extended with zeros.
@@ -86,8 +86,8 @@ type File interface {
 
 // WriteFileAtomic replaces the content of file name by data. After a crash at
 // any moment the file has either the complete old content or the complete new
-// content. When it returns nil the new content is durable. It uses the
-// temporary file name + ".tmp".
+// content. When it returns nil the new content is durable. WriteFileAtomic uses
+// the temporary file name + ".tmp".
 func WriteFileAtomic(fsys FS, name string, data []byte) error {
 	temp := name + ".tmp"
 	if err := writeFile(fsys, temp, data); err != nil {

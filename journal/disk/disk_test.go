@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
-// TestFileSystemsBehaveAlike makes the same calls on the operating system and on the
-// in-memory disk.
+// TestFileSystemsBehaveAlike makes the same calls on the operating system and
+// on the in-memory disk, which must return the same results.
 func TestFileSystemsBehaveAlike(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -83,8 +83,9 @@ func TestFileSystemsBehaveAlike(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestWriteFileAtomicSurvivesPowerCuts cuts the power during each operation: the file has the
-// old or the new content, and the new one once the call has returned.
+// TestWriteFileAtomicSurvivesPowerCuts cuts the power during each operation:
+// the file has the old or the new content, and the new content once the call
+// has returned.
 func TestWriteFileAtomicSurvivesPowerCuts(t *testing.T) {
 	before, after := bytes.Repeat([]byte("old"), 1000), bytes.Repeat([]byte("brandnew"), 900)
 	seen := map[bool]int{}

@@ -28,10 +28,11 @@ type ApplierOptions struct {
 	// Defaults: 1 MiB and 20 ms.
 	FlushBytes    int64
 	FlushInterval time.Duration
-	// FlushPatience is how many intervals a batch may grow if no one is waiting
-	// for it, because rows that change again meanwhile are then written only once.
-	// Someone is waiting if the batch contains part of a shard that is being
-	// installed or deleted, or if Awaited returns true. Default 1.
+	// FlushPatience is the number of intervals for which a batch may grow if no
+	// one is waiting for it. A row that changes several times in these
+	// intervals is then written only once. Someone is waiting if the batch
+	// contains part of a shard that is being installed or deleted, or if
+	// Awaited returns true. Default 1.
 	FlushPatience int
 	// QueueBytes limits the queue; if it is full, Apply blocks. This is a last
 	// resort, because proposals are rejected long before. Default 256 MiB.
@@ -46,16 +47,16 @@ type ApplierOptions struct {
 	Awaited func() bool
 	// After creates the timers for intervals and pauses. Default time.After.
 	After func(time.Duration) <-chan time.Time
-	// Logger: by default, messages are discarded.
+	// Logger receives messages for operators. By default they are discarded.
 	Logger *slog.Logger
 }
 
 const (
-	// After each part of a batch, the writing goroutine pauses for restShare times
-	// the duration of the part, counting at most restMost of that duration. Other
-	// goroutines need the processor, while usually no one is waiting for the
-	// batch. The goroutine does not pause if the memtable is larger than
-	// restBehind times FlushBytes.
+	// After each part of a batch, the writing goroutine pauses for restShare
+	// times the duration of the part, counting at most restMost of that
+	// duration. The pauses give the processor to other goroutines, because
+	// usually no one is waiting for the batch. The goroutine does not pause if
+	// the memtable is larger than restBehind times FlushBytes.
 	restShare  = 2
 	restMost   = 5 * time.Millisecond
 	restBehind = 3
@@ -132,7 +133,7 @@ func (o ApplierOptions) Validate() error {
 // Invariants: only the applying goroutine calls the Machine's applying methods.
 // A batch contains complete entries only, and batches reach the store in order,
 // so after a crash the store is the state after some batch, and the log has the
-// rest. A log is only truncated up to what Durable returned.
+// rest. A log is only truncated up to the index that Durable returned.
 //
 // Rejected: writing each entry to the store as it is applied (write
 // amplification, and applying waits for the disk), and one writer per shard
@@ -230,15 +231,15 @@ func (a *Applier) Backlog() int64 { return a.backlog.Load() + a.m.UnflushedBytes
 // Flushes returns the number of batches written.
 func (a *Applier) Flushes() uint64 { return a.flushes.Load() }
 
-// Durable is Machine.Durable.
+// Durable calls Machine.Durable.
 func (a *Applier) Durable(dst map[sharding.ShardID]uint64) (watermark uint64) {
 	return a.m.Durable(dst)
 }
 
 // Close applies the queue, writes everything to the store and waits for the
-// goroutines. A snapshot that is not installed yet, with the entries that wait
-// for it, is left to the next start. It returns the error that ended the
-// goroutines, or that of ctx.
+// goroutines. It leaves a snapshot that is not installed yet, and the entries
+// that wait for the snapshot, to the next process. Close returns the error that
+// ended the goroutines, or the error of ctx.
 func (a *Applier) Close(ctx context.Context) error {
 	a.closed.Do(func() { close(a.stop) })
 	select {

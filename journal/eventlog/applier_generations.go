@@ -10,17 +10,18 @@ import (
 // snapshot's index.
 type InstalledSink interface{ OnInstalled(Installed) }
 
-// Drop ends the shard's generation on this node after all entries passed to
-// Apply before; next is the following generation. The old data is deleted in
-// the background.
+// Drop ends the shard's generation on this node after the entries that were
+// passed to Apply earlier are applied; next is the following generation. The
+// old data is deleted in the background.
 func (a *Applier) Drop(shard sharding.ShardID, next uint32) {
 	a.m.durable.Begin(shard, next)
 	a.enqueue(queuedWork{do: func() { a.m.Drop(shard, next) }})
 }
 
-// Install starts a generation of the shard from a snapshot, after all entries
-// passed to Apply before. Entries passed to Apply later follow the snapshot.
-// Once Install has returned, no earlier generation is reported as durable.
+// Install starts a generation of the shard from a snapshot, after the entries
+// that were passed to Apply earlier are applied. Entries that are passed to
+// Apply later follow the snapshot. Once Install has returned, no earlier
+// generation is reported as durable.
 func (a *Applier) Install(shard sharding.ShardID, generation uint32, s statefile.Install) {
 	a.m.durable.Begin(shard, generation)
 	if !a.enqueue(queuedWork{do: func() { a.m.Install(shard, generation, s) }}) && s.Stream != nil {

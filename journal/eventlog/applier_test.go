@@ -96,7 +96,8 @@ func TestApplierAppliesInOrderAndCloseFlushes(t *testing.T) {
 	}
 }
 
-// Applied entries reach the store after the interval even if no more arrive.
+// Applied entries reach the store after the interval even if no more entries
+// arrive.
 func TestApplierFlushesWhenIdle(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
@@ -119,7 +120,7 @@ func TestApplierFlushesWhenIdle(t *testing.T) {
 }
 
 // A batch that no one waits for grows for several intervals. An awaited batch,
-// or one that contains part of a generation, is written after the first
+// or a batch that contains part of a generation, is written after the first
 // interval.
 func TestBatchesGrowIfNotAwaited(t *testing.T) {
 	const patience = 4
@@ -164,7 +165,8 @@ func TestBatchesGrowIfNotAwaited(t *testing.T) {
 }
 
 // The writer pauses between two parts of a batch for as long as the timer in
-// its options says, unless too much waits to be written or it is closing.
+// its options says, unless too many bytes wait to be written or the Applier is
+// closing.
 func TestWriterPausesBetweenParts(t *testing.T) {
 	const entries, size = 8, 40 << 10 // a part is 64 KiB
 	big := func(from int) (out []journal.Committed) {
@@ -224,7 +226,7 @@ func TestStoreErrorIsFatal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The entity is in memory, so it is the write that fails.
+	// The entity is in memory, so the operation that fails is the write.
 	r := record("a", 0, journal.Hash{}, 1)
 	a.Apply(1, []journal.Committed{{Index: 1, Term: 1, Data: entry(1, r)}})
 	waitFor(t, "the first batch is written", func() bool { return a.Flushes() == 1 })
@@ -253,7 +255,8 @@ func TestStoreErrorIsFatal(t *testing.T) {
 }
 
 // Readers that race with applying and flushing see a growing prefix: each
-// record once, none missing, and at least what was applied before they started.
+// record once, no record missing, and at least the records that were applied
+// before the readers started.
 func TestReadersRaceFlushing(t *testing.T) {
 	const entities, entries = 8, 3000
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
@@ -396,7 +399,7 @@ func TestSubscriberSeesLastRecord(t *testing.T) {
 }
 
 // A subscriber of shards is woken by all their entities and by no other shard,
-// and counts once.
+// and counts as one subscriber.
 func TestShardSubscriberCountsOnce(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{MaxSubscribers: 2})

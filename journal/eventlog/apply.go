@@ -23,7 +23,7 @@ type checkedRecord struct {
 	run        store.HeadRun
 	cut        *store.Cut // of an imported entity's first record
 	events     bool
-	steps      int // number of staged steps in m.timers, including those of preceding records
+	steps      int // number of staged steps in m.timers, including the steps of preceding records
 }
 
 // Apply applies committed entries of a shard in order and returns a result for
@@ -264,8 +264,8 @@ func (m *Machine) checkRun(h *entityRow, v *journal.RecordView) error {
 	return m.outbox.Run(h.key, h.run.IsOpen(), h.run.Began())
 }
 
-// newCheckedRecord returns a record that has passed the checks. Its row holds
-// the state after it.
+// newCheckedRecord returns a record that has passed the checks. The record's
+// row holds the entity's state after the record.
 func newCheckedRecord(h *entityRow, v *journal.RecordView) checkedRecord {
 	return checkedRecord{
 		head: h, raw: v.Raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt, run: h.run,

@@ -13,11 +13,12 @@ import (
 )
 
 // BenchmarkApplySteps applies entries that do as much work as an entry may, and
-// reports the slowest.
+// reports the time of the slowest entry.
 func BenchmarkApplySteps(b *testing.B) {
 	for _, step := range []struct {
 		name string
-		// entries returns the entries to apply first, and the entries to measure.
+		// entries returns the entries to apply before the measurement, and the
+		// entries to measure.
 		entries func(chain *journal.Chain) (before, measured [][]byte)
 	}{
 		{"delete 10,000 timers", func(chain *journal.Chain) (before, measured [][]byte) {

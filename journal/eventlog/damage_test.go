@@ -55,8 +55,8 @@ func flip(t *testing.T, name string, rng *rand.Rand) {
 	}
 }
 
-// A bit flipped in any file of a stopped store is either detected and named, or
-// was in data that the log restores.
+// If a bit is flipped in any file of a stopped store, the damage is either
+// detected and named, or is in data that the log restores.
 func TestFlippedBitsAreDetectedOrRepaired(t *testing.T) {
 	good, watermark, log, src := builtStore(t, 1, 8)
 	kinds := []string{"*.sst", "*.sst", "*.mem", "MANIFEST"}
@@ -162,8 +162,8 @@ func flipInPlace(t *testing.T, name string, rng *rand.Rand) {
 	}
 }
 
-// readDamaged returns 1 if the read reports damage. Right records before that
-// are fine, and a read without damage must return all of them.
+// readDamaged returns 1 if the read reports damage. Correct records before the
+// damage are fine, and a read that reports no damage must return all records.
 func readDamaged(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *modelEntity) int {
 	t.Helper()
 	i := want.cut

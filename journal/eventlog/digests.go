@@ -9,15 +9,16 @@ import (
 
 // Replica consistency checks. Replicas that have applied the same entries must
 // have the same rows. Each replica takes a checksum of its rows at fixed
-// indexes and keeps the latest ones. Now and then the leader writes one to the
-// log. A replica whose own checksum for that index differs reports it and
-// continues; the voters then determine which replicas are wrong.
+// indexes and keeps the latest checksums. Now and then the leader writes a
+// checksum to the log. A replica whose own checksum for that index differs
+// reports the difference and continues; the voters then determine which
+// replicas are wrong.
 
 const (
 	// checksumInterval is the number of entries between two checksums.
 	checksumInterval = 1024
-	// checksumsKept is the number of checksums kept for comparison. Fewer
-	// entries than they cover are in flight in the log.
+	// checksumsKept is the number of checksums kept for comparison. The kept
+	// checksums cover more entries than are ever in flight in the log.
 	checksumsKept = 16
 	// comparedKept is the number of compared checksums kept for other nodes to
 	// query.
@@ -75,8 +76,9 @@ func (m *Machine) compareChecksum(sh *shard, body []byte) error {
 	return nil
 }
 
-// ComparedChecksum returns this replica's own checksum at one of the latest
-// indexes for which the log had one, and false if there is none.
+// ComparedChecksum returns this replica's own checksum at an index, if the
+// index is one of the latest for which the log contained a checksum. Otherwise
+// it returns false.
 func (r *Reader) ComparedChecksum(id sharding.ShardID, index uint64) (d journal.RowsDigest, ok bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -17,8 +17,8 @@ func proofEntry(term sharding.Term, p *journal.Proof) []byte {
 
 // Replicas that apply the same entries take equal checksums at the same
 // indexes. It does not matter when they flush, which version wrote their
-// stores, or whether one started from another's snapshot. Comparing checksums
-// has no effect on the rows.
+// stores, or whether a replica started from the snapshot of another replica.
+// Comparing checksums has no effect on the rows.
 func TestReplicasTakeEqualChecksums(t *testing.T) {
 	for seed := range uint64(2) {
 		src := newSource(seed+60, 1, 30)
@@ -83,7 +83,7 @@ func TestReplicasTakeEqualChecksums(t *testing.T) {
 	}
 }
 
-// A replica whose rows differ reports it and continues.
+// A replica whose rows differ reports the difference and continues.
 func TestDifferingReplicaReportsDifference(t *testing.T) {
 	src := newSource(90, 1, 12)
 	var log []journal.Committed
@@ -104,8 +104,8 @@ func TestDifferingReplicaReportsDifference(t *testing.T) {
 		}
 	}
 	flush(t, bad, st)
-	// Applied records of version 1 do not count inbox rows, so opening the store
-	// does not find the missing one.
+	// Applied records of version 1 do not count inbox rows, so opening the
+	// store does not find the missing row.
 	dropOne(t, st, store.ClassInbox)
 	var told []eventlog.Difference
 	m, err := eventlog.OpenOn(&liar{st, map[string][]byte{}}, st.MaxVersion(), eventlog.Options{Differs: func(d eventlog.Difference) { told = append(told, d) }})

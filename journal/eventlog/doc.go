@@ -10,8 +10,9 @@
 // current.
 //
 // Machine is the pure core without goroutines: it applies entries and produces
-// batches, and its Reader serves concurrent reads. Messages, timers and
-// knowledge about stored rows are components in subpackages, and so are the
-// points in time that readers see. Applier owns two goroutines: one applies
-// entries and builds batches, the other writes them. Close waits for both.
+// batches, and its Reader serves concurrent reads. The components for messages,
+// for timers, for knowledge about stored rows and for durable indexes are in
+// subpackages, and so are the consistent views that readers see. Applier owns
+// two goroutines: one applies entries and builds batches, the other writes
+// them. Close waits for both.
 package eventlog

@@ -63,9 +63,9 @@ func TestDurableFollowsTheWatermark(t *testing.T) {
 	}
 }
 
-// A table that a start builds from the memtable log of the previous run does
-// not prove that the later writes survived. So the durable index must not
-// advance until the rollback of these writes is in a table too.
+// A table that a starting process builds from the memtable log of the previous
+// process does not prove that the later writes survived. So the durable index
+// must not advance until the rollback of these writes is in a table too.
 func TestWatermarkIgnoresRemainsOfCrash(t *testing.T) {
 	src := newSource(10, 2, 30)
 	base := t.TempDir()

@@ -103,8 +103,8 @@ func timerNames(n int) (names []string) {
 }
 
 // Deleting an entity with many timers ends them immediately for all readers,
-// and the next incarnation may reuse their names, while entries remove a
-// bounded number of rows each.
+// and the next incarnation may reuse the names of these timers, while each
+// entry removes a bounded number of rows.
 func TestTimersOfEarlierLivesAreRemoved(t *testing.T) {
 	const n, slice = 1000, 256
 	for _, flushed := range []bool{false, true} {
@@ -160,8 +160,8 @@ func TestUnpacedDeletionRemovesAllTimers(t *testing.T) {
 	verifyStore(t, st)
 }
 
-// The record of such a timer is rejected, even if a timer with the same name
-// and due time is set in the next incarnation.
+// The record of a timer of an earlier incarnation is rejected, even if a timer
+// with the same name and due time is set in the next incarnation.
 func TestTimerOfEarlierLifeDoesNotFire(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	a := &alarms{T: t, m: openMachine(t, st, 0, eventlog.Options{}), st: st, id: "a"}
@@ -180,8 +180,8 @@ func TestTimerOfEarlierLifeDoesNotFire(t *testing.T) {
 	}
 }
 
-// The number and names of an entity's timers are known whether or not its row
-// is in memory, and after a start.
+// The number and names of an entity's timers are known whether or not the
+// entity's row is in memory, and also after a restart.
 func TestTimerRoomCountsInMemory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	st := openStore(t, dir, smallStore)

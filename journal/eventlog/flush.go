@@ -307,7 +307,7 @@ func (b *Batch) putOrder(w *shardWrite) error {
 func orderBytes(r *history.Record) int { return int(r.KeyBytes) + 12 }
 
 // putMeta writes the metadata pairs. If a key occurs several times, the last
-// one counts.
+// value is written.
 func (b *Batch) putMeta() {
 	if len(b.meta) == 0 {
 		return

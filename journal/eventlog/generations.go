@@ -13,7 +13,8 @@ import (
 
 // openGenerations finds the current generation of each shard in the store. All
 // other generations are deleted in the background: an applied record in the
-// current generation shows that it is complete, so no other one can be needed.
+// current generation shows that it is complete, so no other generation can be
+// needed.
 func (m *Machine) openGenerations(view kv.View) error {
 	generations, err := view.Generations()
 	if err != nil {
@@ -90,7 +91,7 @@ func (m *Machine) Drop(id sharding.ShardID, next uint32) {
 	}
 }
 
-// replace replaces the shard's current generation by an empty one.
+// replace replaces the shard's current generation by an empty generation.
 func (m *Machine) replace(id sharding.ShardID, generation uint32) *shard {
 	old := m.shard(id)
 	sh := m.newShard(id, generation)

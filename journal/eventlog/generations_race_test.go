@@ -106,8 +106,8 @@ type installs struct {
 
 func (s *installs) OnInstalled(eventlog.Installed) { s.n.Add(1) }
 
-// readGeneration reads everything about an entity and reports whether that was
-// possible.
+// readGeneration reads everything about an entity, and returns false if the
+// state cannot be read now.
 func readGeneration(t *testing.T, m *eventlog.Machine, e sharding.EntityID) bool {
 	seq := journal.Sequence(0)
 	err := m.Read(context.Background(), 1, e, 0, func(p journal.Position, rec *journal.Record) error {

@@ -137,7 +137,7 @@ func (r *generationsRun) crash() {
 
 // A crash after any batch, among entries, installs, drops and the deletion of
 // old generations, leaves the current generation as in the log, and in the end
-// no other.
+// no other generation.
 func TestRecoverGenerationsAtEveryBatch(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: no goroutine of ours takes part")

@@ -65,7 +65,8 @@ func work(t testing.TB, m *eventlog.Machine, st *store.Store) {
 }
 
 // TestExportAndInstall exports every shard of a machine and installs it in a
-// second one. The second one agrees with the model and continues from there.
+// second machine. The second machine agrees with the model and continues from
+// the installed state.
 func TestExportAndInstall(t *testing.T) {
 	for seed := range uint64(5) {
 		rng := rand.New(rand.NewPCG(seed, 77))
@@ -158,9 +159,9 @@ func TestPinnedStateSurvivesCompaction(t *testing.T) {
 	}
 }
 
-// A later release may have keys that this one would lose. A snapshot with such
-// keys stops the shard, also at the next start. An incomplete snapshot makes
-// the machine fail.
+// A later release may have keys that this release would lose. A snapshot with
+// such keys stops the shard, and does so again after a restart. An incomplete
+// snapshot makes the machine fail.
 func TestUnknownClassesAreNotInstalled(t *testing.T) {
 	for class, want := range map[string]error{"\x01new": journal.ErrUnsupported, "": journal.ErrDamaged} {
 		st := openStore(t, filepath.Join(t.TempDir(), "store"), store.Options{})

@@ -92,7 +92,7 @@ func (c *rowClock) shrink(drop func(*entityRow)) {
 }
 
 // row returns the entity's row from memory or the store. Entities that do not
-// exist get one too.
+// exist get a row too.
 func (m *Machine) row(sh *shard, typ, id []byte) (*entityRow, error) {
 	m.key = store.AppendEntity(m.key[:0], typ, id)
 	if h := sh.heads[string(m.key)]; h != nil {
@@ -111,7 +111,7 @@ func (m *Machine) row(sh *shard, typ, id []byte) (*entityRow, error) {
 	return h, nil
 }
 
-// readRow reads a row from the store, unless it is known not to exist.
+// readRow reads a row from the store, unless the row is known not to exist.
 func (m *Machine) readRow(h *entityRow) error {
 	l := h.shard.rows.Lookup(&m.checksums.RowHasher, store.ClassEntity, m.key)
 	if l.IsAbsent() {

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// ErrImporting: the shard is being imported and accepts nothing else. Retry
+// ErrImporting: the shard is being imported and accepts no other entries. Retry
 // after the import.
 var ErrImporting = fmt.Errorf("%w: the shard is being imported", ErrInvalid)
 

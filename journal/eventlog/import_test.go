@@ -104,8 +104,8 @@ func (im *importer) propose(id sharding.ShardID, i journal.Import) error {
 	return im.apply(id, journal.EntryImport, journal.AppendImport(nil, &i))
 }
 
-// Exporting after an import returns what was imported, for any number of shards
-// and with restarts anywhere; and the store verifies.
+// An export after an import returns the imported content, for any number of
+// shards and with restarts at any point. The store then passes verification.
 func TestImportReproducesExport(t *testing.T) {
 	for seed := range uint64(*seeds) {
 		src := newSource(seed, 1, 40)
@@ -188,8 +188,8 @@ func TestImportReproducesExport(t *testing.T) {
 	}
 }
 
-// A shard accepts the chunks of an import only in order and from the first one,
-// and accepts nothing else until the import is complete.
+// A shard accepts the chunks of an import only in order and from the first
+// chunk, and accepts no other entries until the import is complete.
 func TestImportRejectsOutOfOrderChunks(t *testing.T) {
 	src := newSource(1, 1, 12)
 	from := openStore(t, filepath.Join(t.TempDir(), "from"), smallStore)

@@ -224,7 +224,8 @@ func (m *Machine) begin(in *install) (s Step) {
 }
 
 // stopInstall stops a shard whose snapshot this release cannot read. The
-// snapshot stays in its file, and a start with a different release reads it in.
+// snapshot stays in its file, and a process of a different release reads it in
+// when it starts.
 func (m *Machine) stopInstall(in *install, cause error) Step {
 	m.background.abandon(in)
 	m.mu.Lock()

@@ -16,7 +16,7 @@ import (
 type span struct{ from, to int }
 
 // Blocks may overlap, and some may be missing. They are read as one history if
-// every record is in one of them; otherwise the read reports damage.
+// every record is in at least one block; otherwise the read reports damage.
 func TestReadOverlappingPacks(t *testing.T) {
 	entity := sharding.EntityID{Type: "t", ID: "x"}
 	var recs []journal.Record

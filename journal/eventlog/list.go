@@ -17,7 +17,7 @@ import (
 var ErrLimit = errors.New("limit must be positive")
 
 // List returns up to limit existing entities of one type in a shard, sorted by
-// id. Their ids start with idPrefix and are greater than after. It reads a
+// id. Their ids start with idPrefix and are greater than after. List reads a
 // consistent snapshot of the store and the memtable.
 func (r *Reader) List(id sharding.ShardID, entityType, idPrefix, after string, limit int) ([]Info, error) {
 	page, err := r.Page(id, PageQuery{Type: entityType, IDPrefix: idPrefix, After: after, Limit: limit, Looks: math.MaxInt})
@@ -119,7 +119,7 @@ func (r *Reader) freshRows(id sharding.ShardID, prefix []byte) ([]freshRow, kv.V
 	return out, view, generation, err
 }
 
-// lister merges rows from the store with fresh ones, which take precedence.
+// lister merges rows from the store with fresh rows, which take precedence.
 type lister struct {
 	PageQuery
 	fresh []freshRow

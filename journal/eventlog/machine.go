@@ -22,8 +22,8 @@ import (
 //	Apply -> memtable -> TakeBatch -> Batch.Write -> MarkFlushed -> store
 //
 // Apply, TakeBatch and MarkFlushed belong to one goroutine. Batch.Write may run
-// on another one between TakeBatch and MarkFlushed. All other methods are safe
-// for concurrent use.
+// on another goroutine between TakeBatch and MarkFlushed. All other methods are
+// safe for concurrent use.
 type Machine struct {
 	Reader
 
@@ -117,11 +117,11 @@ func OpenOn(st kv.Store, watermark uint64, opts Options) (*Machine, error) {
 }
 
 // SetRecoveryTargets takes the last index of each shard's log and prepares the
-// store for the entries after the watermark. It rolls back what a crash left of
-// later batches, so that the entries are checked against the same state as the
-// first time. If the store has applied entries that are missing from a log,
-// that log has lost acknowledged entries, and SetRecoveryTargets reports
-// damage.
+// store for the entries after the watermark. It rolls back the remains of later
+// batches that a crash has left, so that the entries are checked against the
+// same state as when they were first applied. If the store has applied entries
+// that are missing from a log, that log has lost acknowledged entries, and
+// SetRecoveryTargets reports damage.
 func (m *Machine) SetRecoveryTargets(last map[sharding.ShardID]uint64) error {
 	if m.started {
 		return nil
@@ -198,7 +198,8 @@ func (m *Machine) Durable(dst map[sharding.ShardID]uint64) (watermark uint64) {
 // ErrTooManySubscribers: the limit MaxSubscribers is reached. Retry later.
 var ErrTooManySubscribers = subscription.ErrTooMany
 
-// UnflushedBytes returns the size of what was applied and is not in the store yet.
+// UnflushedBytes returns the size of the applied changes that are not in the
+// store yet.
 func (m *Machine) UnflushedBytes() int64 { return m.unflushed.Load() }
 
 // Err returns the store's failure that ended applying, or nil. It may only be

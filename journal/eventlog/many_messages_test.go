@@ -64,9 +64,9 @@ func TestReadsReturnAllUnflushedMessages(t *testing.T) {
 	}
 }
 
-// A reader that resumes after a message, or stops at one, gets an error if the
-// store hides another message of the same entry. Otherwise the hidden message
-// would be skipped and block its channel forever.
+// A reader that resumes after a message, or stops at a message, gets an error
+// if the store hides another message of the same entry. Otherwise the hidden
+// message would be skipped and block its channel forever.
 func TestHiddenMessagesAreDamage(t *testing.T) {
 	const each = 5
 	for behind := range each {

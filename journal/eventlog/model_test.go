@@ -228,7 +228,7 @@ func (sh *modelShard) applyEntry(c journal.Committed) error {
 	return nil
 }
 
-// changeRun applies the status of a run that a record has.
+// changeRun applies the run status in a record, if the record has one.
 func (t *modelEntity) changeRun(r *journal.Record) {
 	data := r.Section(journal.SectionRun)
 	switch {
@@ -362,7 +362,7 @@ func (sh *modelShard) snapshot(body []byte, paced bool) error {
 }
 
 // retain truncates records. It keeps the idempotency window of the oldest kept
-// snapshot, and the last events.
+// snapshot, and the records of the last events.
 func (t *modelEntity) retain(retain uint64) {
 	if retain == 0 {
 		return
@@ -402,7 +402,7 @@ func rowText(r *store.OrderRow) string {
 	return b.String()
 }
 
-// checkVerdict compares an apply result with the expected one.
+// checkVerdict compares an apply result with the expected result.
 func checkVerdict(t *testing.T, v eventlog.ApplyResult, want error) {
 	t.Helper()
 	if want == nil && v.Err != nil || want != nil && !errors.Is(v.Err, want) {
@@ -668,7 +668,7 @@ func checkList(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *model
 }
 
 // checkRange reads the event order from any position, with a correct or a wrong
-// fingerprint. Rows written at an earlier cluster version have none.
+// fingerprint. Rows written at an earlier cluster version have no fingerprint.
 func checkRange(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
 	t.Helper()
 	before := func(p eventlog.OrderPlace) (uint32, int) {

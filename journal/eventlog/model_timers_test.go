@@ -49,8 +49,8 @@ func checkTimers(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *mod
 	}
 }
 
-// checkTimerPages reads the timers of a shard page by page, either all of them
-// or those of one entity type.
+// checkTimerPages reads the timers of a shard page by page, either all timers
+// or the timers of one entity type.
 func checkTimerPages(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
 	t.Helper()
 	q := timers.Query{By: int64(rng.IntN(60)) - 12, Limit: 1 + rng.IntN(9)}

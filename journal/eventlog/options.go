@@ -17,15 +17,15 @@ type KV struct{ Key, Value []byte }
 type Metadata interface {
 	// Apply applies one committed command. It must be deterministic. The
 	// results belong to the caller; body must not be retained. An error stops
-	// shard 0 at the command: it wraps journal.ErrUnsupported if the command
-	// was written by a later release.
+	// shard 0 at the command. The error wraps journal.ErrUnsupported if the
+	// command was written by a later release.
 	Apply(index uint64, body []byte) (writes []KV, result []byte, err error)
-	// Replace replaces the whole state by the pairs passed to put, as of the log
-	// index. It is called before the first Apply with what the store has, and
-	// later if shard 0 is removed or installed from a snapshot. Readers see either
-	// the old or the new state. The slices passed to put must not be retained.
-	// After an error, including one returned by restore, the old state must still
-	// be in place.
+	// Replace replaces the whole state by the pairs passed to put, as of the
+	// log index. It is called before the first Apply with the pairs in the
+	// store, and later if shard 0 is removed or installed from a snapshot.
+	// Readers see either the old or the new state. The slices passed to put
+	// must not be retained. After an error, including one returned by restore,
+	// the old state must still be in place.
 	Replace(index uint64, restore func(put func(key, value []byte) error) error) error
 }
 
@@ -35,8 +35,8 @@ type Options struct {
 	// first command.
 	Metadata Metadata
 	// Generations are the current generations of shards according to the log.
-	// For a shard that is not listed, the highest generation in the store
-	// counts.
+	// For a shard that is not listed, the highest generation in the store is
+	// current.
 	Generations []statefile.Generation
 	// MaxEntityRows limits the entity rows kept in memory, except those with
 	// changes on their way to the store. Each takes about 500 bytes. Default
@@ -48,8 +48,8 @@ type Options struct {
 	// block reads all of it; larger blocks are cheaper to write. Default 64
 	// KiB.
 	BlockBytes int
-	// ClusterVersion returns the cluster version, which gates what is written.
-	// If nil, it is sharding.Version1.
+	// ClusterVersion returns the cluster version, which determines the formats
+	// that are written. If nil, it is sharding.Version1.
 	ClusterVersion func() sharding.ClusterVersion
 	// Stopped is called by the applying goroutine when a shard has stopped on
 	// this node. It must not block.

@@ -19,7 +19,7 @@ import (
 type OrderRow = store.OrderRow
 
 // OrderPlace is a place between two rows of a shard's order: before the row at
-// At or, if Behind is set, after it.
+// At or, if Behind is set, after that row.
 type OrderPlace struct {
 	At     journal.Position
 	Behind bool
@@ -50,12 +50,12 @@ type OrderRange struct {
 // ReadOrderRange is ReadOrder for readers that resume, possibly on a different
 // replica and after a long time. It fails with journal.ErrOtherHistory if the
 // fingerprint of the last row before From differs from the reader's: the events
-// that the reader has seen are then not those of this shard, even if there are
-// as many of them. Rows written before sharding.VersionFingerprints have no
+// that the reader has seen are then not this shard's events, even if their
+// number is the same. Rows written before sharding.VersionFingerprints have no
 // fingerprint and match any. A replica that has not applied everything before
 // From returns no rows.
 //
-// It also returns the fingerprint of the last row up to index upTo.
+// ReadOrderRange also returns the fingerprint of the last row up to index upTo.
 func (r *Reader) ReadOrderRange(ctx context.Context, id sharding.ShardID, q OrderRange,
 	fn func(row *store.OrderRow) error) (upTo uint64, fingerprint uint32, err error) {
 	after := max(q.From.At.Index, 1) - 1
@@ -156,8 +156,9 @@ func (o *orderSnapshot) fingerprintBefore(p OrderPlace) (uint32, error) {
 // ReadOrder calls fn with the order row of each record that has events, in
 // shard order, starting with the entry that follows the index in after. It
 // returns the index up to which it has read, which is the value of after for
-// the next call. The row is only valid during the call. It reads a consistent
-// snapshot of the store and the memtable; a gap is journal.ErrDamaged.
+// the next call. The row is only valid during the call. ReadOrder reads a
+// consistent snapshot of the store and the memtable. It returns
+// journal.ErrDamaged if the order has a gap.
 func (r *Reader) ReadOrder(ctx context.Context, id sharding.ShardID, after uint64,
 	fn func(row *store.OrderRow) error) (upTo uint64, err error) {
 	o, err := r.orderSnapshot(id)

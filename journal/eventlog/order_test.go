@@ -13,7 +13,7 @@ import (
 )
 
 // historyOf applies one entry with two records for each payload, and a no-op
-// after each entry. It flushes after each entry or never.
+// after each entry. It flushes either after each entry or never.
 func historyOf(t *testing.T, level sharding.ClusterVersion, flushes bool, payloads ...string) (*eventlog.Machine, *store.Store) {
 	t.Helper()
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), store.Options{})
@@ -112,8 +112,8 @@ func TestReplicasReturnEqualFingerprints(t *testing.T) {
 	}
 }
 
-// Such rows are written in the form that earlier releases read, and match any
-// reader.
+// Rows of an earlier cluster version are written in the form that earlier
+// releases read, and match any reader.
 func TestRowsOfEarlierVersionsHaveNoFingerprint(t *testing.T) {
 	for _, flushes := range []bool{false, true} {
 		m, _ := historyOf(t, sharding.Version2, flushes, "1", "2")

@@ -17,8 +17,8 @@ import (
 
 var contextOf = context.Background()
 
-// If the store does not find an entity row, or returns an earlier version of
-// it, that is reported as damage. The entity is not mistaken for a new one.
+// A read reports damage if the store does not find an entity row or returns an
+// earlier version of the row. The entity is not mistaken for a new entity.
 func TestMissingEntityRowIsDamage(t *testing.T) {
 	e := sharding.EntityID{Type: "t", ID: "a"}
 	key := store.AppendEntityID(store.AppendPrefix(nil, 1, 0, store.ClassEntity), e)
@@ -83,8 +83,9 @@ func TestMissingEntityRowIsDamage(t *testing.T) {
 	}
 }
 
-// If a store hides any row or returns an earlier version of it, every answer is
-// either right or reports damage. After a report of damage the shard stops.
+// If a store hides any row or returns an earlier version of the row, every
+// answer is either right or reports damage. After a report of damage the shard
+// stops.
 func TestWrongRowsAreNeverServed(t *testing.T) {
 	classes := []store.Class{
 		store.ClassEntity, store.ClassTimer, store.ClassDue, store.ClassCount, store.ClassInbox, store.ClassOutbox, store.ClassDeadLetter,
@@ -230,7 +231,8 @@ func TestNodeDoesNotStartWithMissingMetadata(t *testing.T) {
 	}
 }
 
-// An export detects a missing row, so no other replica starts with the gap.
+// An export detects a missing row, so that no other replica starts from an
+// incomplete state.
 func TestExportDetectsMissingRows(t *testing.T) {
 	src := newSource(8, 1, 6)
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)

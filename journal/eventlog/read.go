@@ -25,7 +25,7 @@ func (r *Reader) entity(id sharding.ShardID, e sharding.EntityID) (history.Entit
 }
 
 // capture copies the in-memory state of an entity or, if its row is not in
-// memory, what is known about the stored row.
+// memory, the knowledge about the stored row.
 func (r *Reader) capture(id sharding.ShardID, s *history.Entity) (look rows.Lookup, err error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -118,14 +118,15 @@ func (r *Reader) IsAbsent(id sharding.ShardID, e sharding.EntityID) bool {
 	return look.IsAbsent()
 }
 
-// Read calls fn with the entity's records in order: records that end at sequence
-// from or later, or all if from is 0. It reads a consistent snapshot of the
-// store and the memtable, each record once. The record and its slices are only
-// valid during the call. An error of fn ends the read and is returned. The
-// checksum of every record and the hash chain are verified up to the entity's
-// row: a history with a gap is reported as journal.ErrDamaged. A missing entity
-// has no records. If records were truncated, reading must start at the last
-// truncated sequence or later; otherwise it fails with *journal.TruncatedError.
+// Read calls fn with the entity's records in order: the records that end at
+// sequence from or later, or all records if from is 0. It reads a consistent
+// snapshot of the store and the memtable, each record once. The record and its
+// slices are only valid during the call. An error of fn ends the read and is
+// returned. The checksum of every record and the hash chain are verified up to
+// the entity's row: a history with a gap is reported as journal.ErrDamaged. An
+// entity that never existed has no records. If records were truncated, reading
+// must start at the last truncated sequence or later; otherwise it fails with
+// *journal.TruncatedError.
 func (r *Reader) Read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence,
 	fn func(at journal.Position, rec *journal.Record) error) error {
 	return r.read(ctx, id, e, history.Reading{From: from}, func(at journal.Position, rec *journal.Record, _ journal.Hash) error {
@@ -154,11 +155,12 @@ func (h History) ReadSince(ctx context.Context, id sharding.ShardID, e sharding.
 		func(_ journal.Position, rec *journal.Record, after journal.Hash) error { return fn(rec, after) })
 }
 
-// ReadRecent reads all records of an entity that has ever had an event. For
-// other entities it reads only the newest records: at least the longest tail of
-// client commands within the given limits, of which age is in nanoseconds, or
-// as many of all records as history.Recent allows. It calls step as
-// history.Entity.ReadRecent says. skipped reports whether older records exist.
+// ReadRecent reads all records of an entity that has ever had an event. For any
+// other entity it reads only the newest records: at least the longest tail of
+// client commands within the given limits, unless that tail has more other
+// records than history.Recent allows. age is in nanoseconds.
+// history.Entity.ReadRecent describes step. skipped reports whether older
+// records exist.
 func (h History) ReadRecent(ctx context.Context, id sharding.ShardID, e sharding.EntityID, commands, replyBytes int, age int64, step func(bytes int) error,
 	fn func(rec *journal.Record, after journal.Hash) error) (skipped bool, err error) {
 	s, err := h.entity(id, e)

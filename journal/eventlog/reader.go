@@ -103,7 +103,7 @@ func (r *Reader) Entities(id sharding.ShardID) uint64 {
 }
 
 // EntityRows returns the number of entities of the shard, including deleted
-// ones.
+// entities.
 func (r *Reader) EntityRows(id sharding.ShardID) uint64 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -145,10 +145,10 @@ func (r *Reader) IsInstalling(id sharding.ShardID) bool {
 	return sh != nil && sh.installing != nil
 }
 
-// Subscribe returns a channel that receives after records of the entity were
-// applied; several records may share one receive. A reader that subscribes,
-// then reads, then receives misses nothing. cancel ends the subscription and
-// may be called more than once; the channel is never closed.
+// Subscribe returns a channel that is signaled after records of the entity were
+// applied; several records may share one signal. A reader that subscribes, then
+// reads, and then waits for the signal misses no records. cancel ends the
+// subscription and may be called more than once; the channel is never closed.
 func (r *Reader) Subscribe(id sharding.ShardID, e sharding.EntityID) (wake <-chan struct{}, cancel func(), err error) {
 	return r.subs.Subscribe([]subscription.Subject{{Shard: id, Entity: string(store.AppendEntityID(nil, e))}})
 }

@@ -47,10 +47,11 @@ func TestLoadWithoutEventsIsBounded(t *testing.T) {
 	check("all in memory")
 }
 
-// TestLoadOfTimerRecordsIsBounded checks that a load of an entity without events
-// whose timers fire reads a bounded number of records and bytes, although none
-// of them counts for its window, and that the records that it reads only to
-// find where to begin are charged. An error of that ends the read.
+// TestLoadOfTimerRecordsIsBounded loads an entity that has no events and whose
+// timers fire. The load reads a bounded number of records and bytes, although
+// no record of a timer counts toward the idempotency window. The records that
+// the load reads only to find where to begin are charged, and an error of the
+// charge ends the read.
 func TestLoadOfTimerRecordsIsBounded(t *testing.T) {
 	const records, block = 3000, 25
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)

@@ -124,7 +124,7 @@ func remove(t *testing.T, names ...string) {
 	}
 }
 
-// tear zeroes the second half of what was written.
+// tear zeroes the second half of the written bytes.
 func tear(t *testing.T, name string) {
 	t.Helper()
 	data, err := os.ReadFile(name)
@@ -161,8 +161,8 @@ func (r *journalRun) open(watermark uint64) {
 	r.m, r.recorded, r.durable = m, []uint64{watermark}, make(map[sharding.ShardID]uint64)
 }
 
-// cut calls Durable, as the log does before it is truncated. The log has
-// durably recorded the previous result by then.
+// cut calls Durable, as a node does before it truncates its log. By then, the
+// log has durably recorded the result of the previous call.
 func (r *journalRun) cut() {
 	if len(r.recorded) > 1 {
 		r.recorded = r.recorded[1:]
@@ -186,13 +186,14 @@ func (r *journalRun) replay(log []logged, rng *rand.Rand) (applied int) {
 	return applied
 }
 
-// A crash after any batch, with any part of the unsynced logs lost, and another
-// one during recovery, leaves what is in the log.
+// A crash after any batch, with any part of the unsynced logs lost, and a
+// second crash during recovery, leaves the state that the log describes.
 func TestRecoverAtEveryBatch(t *testing.T) {
 	var stats struct{ boundaries, ahead, lagging, again int }
 	want := uint64(max(1, *seeds/4))
 	// Whether Badger has finished a table when the crash happens depends on
-	// timing, so a few more seeds are tried until one had.
+	// timing, so a few more seeds are tried until one run has the required
+	// timing.
 	for seed := uint64(0); seed < want || stats.lagging == 0 && seed < want+8; seed++ {
 		src := newSource(seed+100, 3, 60)
 		base := t.TempDir()

@@ -7,17 +7,17 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Truncation of histories. A snapshot may declare that records before it are
-// not retained. Everything that precedes the records that a load from the
-// oldest kept snapshot reads, including its idempotency window, is truncated.
-// That depends only on the snapshots that the entity keeps, so every replica
-// truncates the same records. The entity row then records where the history
-// starts, with the hash chain at that point. Blocks that contain nothing else
-// are deleted with the next batch.
+// Truncation of histories. A snapshot may declare that earlier records are not
+// retained. A load from the oldest kept snapshot needs the records after that
+// snapshot and the records in its idempotency window. All records before these
+// are truncated. Which records are truncated depends only on the snapshots that
+// the entity keeps, so every replica truncates the same records. The entity row
+// then records where the history starts, with the hash chain at that point.
+// Blocks that contain nothing else are deleted with the next batch.
 
 // truncationBy finds what a snapshot of the entity truncates, given the
-// snapshots that are kept after it. If the entry is paced, it returns only the
-// sequence up to which later entries truncate.
+// snapshots that are kept afterwards. If the entry is paced, it returns only
+// the sequence up to which later entries truncate.
 func (m *Machine) truncationBy(sh *shard, s *journal.Snapshot, kept store.Snapshots, paced bool) (c history.Truncation, to journal.Sequence, err error) {
 	if s.Retain == 0 {
 		return c, 0, nil
@@ -84,7 +84,7 @@ func (w *rowWrite) isTruncated(last journal.Position) bool {
 }
 
 // FirstSequence returns the first sequence of the entity that is retained: 1,
-// or the one after a truncation.
+// or the sequence after the last truncated event.
 func (i *Info) FirstSequence() journal.Sequence {
 	if i.Cut == nil {
 		return 1

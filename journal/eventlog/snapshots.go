@@ -69,9 +69,10 @@ func (m *Machine) applySnapshot(sh *shard, body []byte, paced bool) error {
 	return nil
 }
 
-// dropSnapshots removes snapshots, and the recorded position of the latest one.
-// The next batch deletes them from the store even if they have not reached it,
-// because the store may have an older snapshot of the same sequence.
+// dropSnapshots removes snapshots, and the recorded position of the latest
+// snapshot. The next batch deletes them from the store even if they have not
+// reached it, because the store may have an older snapshot of the same
+// sequence.
 func (h *entityRow) dropSnapshots(gone []journal.Sequence) {
 	h.Stands = journal.Position{}
 	if h.snaps == nil {
@@ -109,7 +110,7 @@ func (h *entityRow) markSnapshotsFlushed() {
 	}
 }
 
-// listDirty adds the row to those that the next batch writes.
+// listDirty adds the row to the rows that the next batch writes.
 func (m *Machine) listDirty(h *entityRow) {
 	if !h.listed {
 		h.listed = true
@@ -119,13 +120,13 @@ func (m *Machine) listDirty(h *entityRow) {
 
 // Snapshot returns the latest snapshot of the entity that use accepts and that
 // is older than sequence below (0 for any), or nil if there is none. A snapshot
-// of last resort is returned only if no other one is accepted. Damaged
+// of last resort is returned only if no other snapshot is accepted. Damaged
 // snapshots are logged and skipped, because the events that they summarize
 // still exist. The caller may keep the result but must not modify it.
 //
 // Only the caller knows which modules' states its module can read. The snapshot
 // does not contain that information, and the state of a different module may
-// load without an error but lose information. That also applies to truncated
+// load without an error but lose information. The same holds for truncated
 // histories, of which only a snapshot is left.
 func (r *Reader) Snapshot(ctx context.Context, id sharding.ShardID, e sharding.EntityID, use journal.SnapshotUse, below journal.Sequence) (*journal.Snapshot, error) {
 	s, err := r.entity(id, e)
@@ -200,8 +201,8 @@ func (r *Reader) NewestSnapshot(id sharding.ShardID, e sharding.EntityID) (at jo
 }
 
 // Takeovers returns the points in an entity's truncated history at which a
-// different module started to make its snapshots. It returns none for other
-// entities.
+// different module started to make its snapshots. It returns no points if the
+// history is not truncated.
 func (r *Reader) Takeovers(ctx context.Context, id sharding.ShardID, e sharding.EntityID) ([]journal.Takeover, error) {
 	s, err := r.entity(id, e)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // source generates entries, most of which fit a model's state; the model must
-// reject the others.
+// reject the other entries.
 type source struct {
 	rng    *rand.Rand
 	model  *model
@@ -101,7 +101,7 @@ func (s *source) data(sh *modelShard, term sharding.Term) []byte {
 }
 
 // level returns one of two cluster versions, so that a log contains entries of
-// both.
+// both versions.
 func (s *source) level() sharding.ClusterVersion {
 	return sharding.Version2 + sharding.ClusterVersion(min(1, s.rng.IntN(4)))
 }
@@ -117,8 +117,8 @@ func (s *source) bindings(sh *modelShard, fence sharding.Term) []byte {
 }
 
 // snapshot generates an entry with a snapshot of an entity that has events. The
-// snapshot may or may not be at the entity's last event. It returns nil if the
-// drawn entity has no events.
+// snapshot may or may not be at the entity's last event. snapshot returns nil
+// if the drawn entity has no events.
 func (s *source) snapshot(sh *modelShard, fence sharding.Term) []byte {
 	e := s.entity()
 	ent := sh.entities[e]

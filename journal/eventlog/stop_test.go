@@ -82,7 +82,7 @@ func TestUnreadableEntryStopsTheShard(t *testing.T) {
 }
 
 // An entity row that the store cannot read stops the shard; the entity is not
-// mistaken for a new one.
+// mistaken for a new entity.
 func TestUnreadableEntityRowStopsShard(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
@@ -140,7 +140,7 @@ func TestStrayEntityRowIsIgnored(t *testing.T) {
 	}
 }
 
-// No entity of a stopped or missing shard is known to be absent.
+// IsAbsent returns false for every entity of a stopped or missing shard.
 func TestIsAbsentIsFalseForUnreadableShard(t *testing.T) {
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
 	m := openMachine(t, st, 0, eventlog.Options{})
@@ -287,8 +287,8 @@ func TestMetadataIsRestored(t *testing.T) {
 	}
 }
 
-// Damage found outside of applying stops the shard in its current state, once,
-// for all readers; the next generation works.
+// Damage that is found outside of apply stops the shard once, in its current
+// state, for all readers. The shard's next generation works.
 func TestDamageFoundElsewhereStopsTheGeneration(t *testing.T) {
 	var told []eventlog.Stopped
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)

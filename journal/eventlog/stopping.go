@@ -36,7 +36,7 @@ func ReasonOf(stopped error) sharding.StopReason {
 
 // Stop stops the current generation of a shard on this node for a reason found
 // outside of applying: a read or scrub that found damage. If the shard has
-// already stopped, it keeps the first reason. It may only be called by the
+// already stopped, it keeps the first reason. Stop may only be called by the
 // applying goroutine; see Applier.Stop.
 func (m *Machine) Stop(id sharding.ShardID, cause error) {
 	if sh := m.shard(id); sh.stopped == nil {
@@ -95,18 +95,19 @@ func (sh *shard) readError() error {
 	return nil
 }
 
-// Stop stops a shard on this node after all entries passed to Apply before. Its
-// replica steps aside and is replaced if other nodes have the shard. It is
-// called from any goroutine that finds damage in the shard's data. If cause
-// wraps journal.ErrUnsupported, the data is intact but this release cannot read
-// it; otherwise the data is damaged. Stop may be called repeatedly. It blocks
-// while the queue is full, and does nothing after the Applier has ended.
+// Stop stops a shard on this node after the entries that were passed to Apply
+// earlier are applied. The shard's replica steps aside and is replaced if other
+// nodes have the shard. Stop is called from any goroutine that finds damage in
+// the shard's data. If cause wraps journal.ErrUnsupported, the data is intact
+// but this release cannot read it; otherwise the data is damaged. Stop may be
+// called repeatedly. It blocks while the queue is full, and does nothing after
+// the Applier has ended.
 func (a *Applier) Stop(shard sharding.ShardID, cause error) {
 	a.enqueue(queuedWork{do: func() { a.m.Stop(shard, cause) }})
 }
 
 // StopAll stops every shard that has data on this node, for damage in the store
-// that cannot be attributed to one of them.
+// that cannot be attributed to one shard.
 func (a *Applier) StopAll(cause error) {
 	a.enqueue(queuedWork{do: func() {
 		for _, id := range a.m.knownShards() {

@@ -50,8 +50,8 @@ func (a *alarms) fire(due int64, name string) {
 	a.apply(journal.Section{Kind: journal.SectionSource, Data: journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte(name), Due: due})})
 }
 
-// want checks which timers exist, and how many of them have a row of their own
-// in the store; for the latter the memtable must be empty.
+// want flushes the memtable, and then checks which timers exist and how many of
+// them have a row of their own in the store.
 func (a *alarms) want(rows int, names ...string) {
 	a.Helper()
 	flush(a.T, a.m, a.st)
@@ -83,8 +83,8 @@ func (a *alarms) want(rows int, names ...string) {
 	}
 }
 
-// An entity's first timers are in its row, and the others have rows of their
-// own. Reads find timers in both places, in memory and in the store.
+// An entity's first timers are in its row, and its other timers have rows of
+// their own. Reads find timers in both places, in memory and in the store.
 func TestEntityRowsHoldFirstTimers(t *testing.T) {
 	for _, often := range []bool{false, true} { // flushed in between
 		t.Run(fmt.Sprintf("flushed=%v", often), func(t *testing.T) {

@@ -32,9 +32,10 @@ func (o *older) Replace(index uint64, restore func(put func(key, value []byte) e
 	return nil
 }
 
-// A metadata snapshot that only a later release can read stops that replica
-// with a clear error while the node runs: it keeps its state and applies
-// nothing more, and other shards continue. The next start fails.
+// A metadata snapshot that only a later release can read stops the metadata
+// replica with a clear error while the node runs: the replica keeps its state
+// and applies nothing more, and other shards continue. The next start of the
+// node fails.
 func TestUnsupportedMetadataStopsItsReplica(t *testing.T) {
 	newer := openStore(t, filepath.Join(t.TempDir(), "newer"), store.Options{})
 	a := openMachine(t, newer, 0, eventlog.Options{Metadata: &registry{pairs: make(map[string]string)}})

@@ -27,7 +27,7 @@ type ApplyResult = verdict.ApplyResult
 // StoppedError is the result of entries of a stopped shard.
 type StoppedError = verdict.StoppedError
 
-// Limits of what can be applied; see package verdict.
+// Limits of entries; see package verdict.
 const (
 	MaxEntryBytes  = verdict.MaxEntryBytes
 	MaxRecordBytes = verdict.MaxRecordBytes

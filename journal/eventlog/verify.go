@@ -10,7 +10,8 @@ import (
 
 // Leftovers returns a store.Options.Leftover for the generations in the log:
 // all generations except a shard's current one may be incomplete. The current
-// one may be incomplete too while its snapshot may have to be read in again.
+// generation may be incomplete too while its snapshot may have to be read in
+// again.
 func Leftovers(generations []statefile.Generation) func(shard sharding.ShardID, generation uint32) bool {
 	present := make(map[sharding.ShardID]*statefile.Generation, len(generations))
 	for i := range generations {

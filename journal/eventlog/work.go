@@ -22,9 +22,9 @@ import (
 // of replicas could then not be compared, and snapshots from a slow replica
 // would contain rows that others no longer have.
 const (
-	// workTimers is the number of timers that one entry removes, plus one for
-	// each timer change in the entry. So the remaining work never exceeds the
-	// highest number of timers that existed at once.
+	// One entry removes workTimers timers, plus one for each timer change in
+	// the entry. So the remaining work never exceeds the highest number of
+	// timers that existed at once.
 	workTimers = 256
 	// One entry truncates workRecords records or workBytes bytes, whichever is
 	// reached first, and at least one record.

@@ -20,11 +20,12 @@ import (
 //
 // A replica that lags may not know the current leader or its members. A sender
 // is therefore rejected only if the metadata, which every node has, is at least
-// as new as the sender's id and does not place it, see Options.IsForeign.
+// as new as the sender's id and does not place the sender; see
+// Options.IsForeign.
 
-// maxTermJump bounds how far a message's term may exceed the term known here.
-// An election raises the term by one, so even a node that was away for years
-// stays far below it.
+// maxTermJump is the maximum difference between a message's term and the term
+// known here. An election raises the term by one, so even a node that was away
+// for years stays far below this bound.
 const maxTermJump = 1 << 32
 
 // maxIndex bounds indexes so that sums of them do not overflow.

@@ -27,8 +27,8 @@ func changes(t testing.TB, kind pb.ConfChangeType, ids ...uint64) []byte {
 }
 
 // TestForgedMessagesAreRejected steps each message at the leader or a follower
-// of a working group. All are rejected, the term does not rise, nothing panics,
-// and the group continues.
+// of a working group. All messages are rejected, the term does not rise,
+// nothing panics, and the group continues.
 func TestForgedMessagesAreRejected(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
@@ -134,9 +134,9 @@ func TestLaggingReplicaFollowsUnknownLeader(t *testing.T) {
 	}
 }
 
-// TestRaftPanicFailsOnlyItsGroup commits a change that removes all members, at which
-// raft panics on every replica. The group fails by name, and fails again after
-// a restart. The other group of the nodes continues.
+// TestRaftPanicFailsOnlyItsGroup commits a change that removes all members, at
+// which raft panics on every replica. The group fails with an error that names
+// it, and fails again after a restart. The other group of the nodes continues.
 func TestRaftPanicFailsOnlyItsGroup(t *testing.T) {
 	d := newEmptyDrill(t, 3)
 	d.contain = true

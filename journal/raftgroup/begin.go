@@ -88,9 +88,9 @@ func (c *Core) begin(g *group) {
 		return
 	}
 	if has && g.ready.MustSync || g.confUnwritten {
-		// This replica accepts messages from, and responds to, only the members in
-		// its membership. The membership must therefore be on disk before any message
-		// depends on it.
+		// This replica accepts messages from, and responds to, only the members
+		// in its membership. The membership must therefore be on disk before a
+		// message that depends on it leaves.
 		c.turn.MustSync = c.turn.MustSync || g.confUnwritten
 		var ents []*pb.Entry
 		if has {
@@ -115,11 +115,12 @@ func (c *Core) processReady(g *group) {
 		if !wire.IsCarried(m.GetType()) {
 			continue
 		}
-		// A leader may send entries before it has stored them itself, but not under a
-		// membership that it could lose in a crash. After the crash, a replica that
-		// is no voter under the old membership could have more of the log than the
-		// leader, which would need that replica's vote. All other messages depend on
-		// what this replica has on disk.
+		// A leader may send entries before it has stored them itself, but not
+		// under a membership that it could lose in a crash. After the crash, a
+		// replica that is no voter under the old membership could have more of
+		// the log than the leader, and the leader would need the vote of that
+		// replica. All other messages depend on the state that this replica has
+		// on disk.
 		early := !promised && !g.confUnwritten && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
 		if early {
 			c.turn.Early = c.mail.post(c.turn.Early, g, m)
@@ -172,8 +173,9 @@ func (c *Core) flushProposals(g *group) {
 
 // isTransferring reports whether this replica, the leader, is transferring its
 // leadership. Raft would drop proposals made during the transfer, while the
-// outcome of earlier ones is still unknown. Proposals therefore wait until the
-// new leader is known or raft aborts the transfer after an election timeout.
+// outcome of earlier proposals is still unknown. Proposals therefore wait until
+// the new leader is known or raft aborts the transfer after an election
+// timeout.
 func (g *group) isTransferring() bool {
 	if g.transferPending {
 		s := g.raw.BasicStatus()

@@ -66,7 +66,7 @@ func (p port) Send(to sharding.NodeID, frame []byte) {
 	}
 }
 
-// isolate cuts a node off, or none for "".
+// isolate cuts a node off; with "" it cuts off no node.
 func (n *network) isolate(id sharding.NodeID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -435,8 +435,8 @@ func TestMessagesToEarlierReplicasAreDropped(t *testing.T) {
 	frame := func(to sharding.ReplicaID) []byte {
 		return wire.EncodeFrame([]wire.Message{{Shard: 1, Raft: appResp(from, uint64(to), uint64(term)+5)}})
 	}
-	// A message to an earlier replica of this node has no effect. One to this
-	// replica ends the leadership by its higher term.
+	// A message to an earlier replica of this node has no effect. A message to
+	// this replica ends its leadership, because the message has a higher term.
 	if err := m.loop.Receive("", frame(99)); err != nil {
 		t.Fatal(err)
 	}

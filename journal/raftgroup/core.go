@@ -25,16 +25,16 @@ import (
 //
 // Begin takes a raft.Ready from every dirty group and turns it into log
 // sections. Finish runs after the sync; it hands committed entries to the state
-// machine and lets raft advance. A group whose leader alone can commit what
-// it stored, as with a single voter, gets a second raft.Ready in the same turn
-// if that needs no further sync.
+// machine and lets raft advance. A group whose leader alone can commit the
+// entries that it stored, such as a group with a single voter, gets a second
+// raft.Ready in the same turn if that needs no further sync.
 //
 // Invariants: a message that depends on stored state (votes, append responses)
 // leaves after the sync that covers the state. Only a leader's appends and
-// heartbeats may leave before it, and only under a membership that is itself on
-// disk, because a leader may ask others to store entries that it has not stored
-// yet. A group that received no input does not participate in the turn, so an idle
-// group costs nothing.
+// heartbeats may leave before the sync, and only under a membership that is
+// itself on disk, because a leader may ask other replicas to store entries that
+// it has not stored itself yet. A group that received no input does not
+// participate in the turn, so an idle group costs nothing.
 //
 // Rejected: one goroutine and one sync per group, which costs a sync per group
 // and command; and a second core for the simulator, which would test a copy.
@@ -202,8 +202,8 @@ func (c *Core) remove(g *group) {
 	prune(c.nodes, c.order)
 }
 
-// updateClock updates a group's clock after a membership change: a group without
-// other members needs none.
+// updateClock updates a group's clock after a membership change: a group
+// without other members needs no clock.
 func (c *Core) updateClock(g *group) {
 	g.campaign = g.isSoleVoter() && !g.leader && g.stopped == sharding.NotStopped
 	c.clocks.wake(g)
@@ -226,7 +226,7 @@ func (c *Core) markDirty(g *group) {
 func (c *Core) HasWork() bool { return len(c.dirty)+len(c.mail.waiting) > 0 }
 
 // Tick advances the clocks of the groups that are awake. It does not visit the
-// others.
+// other groups.
 func (c *Core) Tick() {
 	if c.awaitingRelease {
 		return
@@ -244,7 +244,7 @@ func (c *Core) Tick() {
 	c.clocks.each(c.tick)
 }
 
-// tick advances the clock of one group, and may stop it.
+// tick advances the clock of one group, and may stop the clock.
 func (c *Core) tick(g *group) {
 	defer c.recoverPanic(g)
 	switch {
@@ -402,10 +402,10 @@ func (c *Core) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) err
 	return nil
 }
 
-// isOutdated reports whether m is a follower's rejection from before it installed
-// a snapshot that it is known to have. Snapshots travel on a separate
-// connection, so an older rejection may arrive after the snapshot did. Raft
-// assumes that this is rare and would send the whole snapshot again.
+// isOutdated reports whether m is an outdated rejection: the follower sent it
+// before it installed a snapshot that it is known to have. Snapshots travel on
+// a separate connection, so an older rejection may arrive after the snapshot
+// did. Raft assumes that this is rare and would send the whole snapshot again.
 func isOutdated(g *group, m *pb.Message) bool {
 	return m.GetType() == pb.MsgAppResp && m.GetReject() && g.transfer.pins.HasInstalled(m.GetFrom(), m.GetRejectHint())
 }

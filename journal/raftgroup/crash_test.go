@@ -47,7 +47,7 @@ func (n *lonely) open() error {
 }
 
 // work creates two groups and proposes to them, truncating the log in between,
-// until the power cut. It returns what was applied.
+// until the power cut. It returns the applied entries.
 func (n *lonely) work() error {
 	if len(n.rec.Groups) == 0 {
 		if err, _ := n.driver.Create(one(1, 2)); err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // TestCommitIndexOfBusyGroupIsSentWithEntries: each entry costs one message to
-// each follower and one response, instead of two of each. The last commit index
-// is sent with the next tick.
+// each follower and one response, instead of two messages and two responses.
+// The last commit index is sent with the next tick.
 func TestCommitIndexOfBusyGroupIsSentWithEntries(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
@@ -126,8 +126,8 @@ func TestTickSendsNoCommitIndexBeforeEntries(t *testing.T) {
 	}
 }
 
-// TestCommitIndexOfMetadataShardIsNotDelayed: all nodes act on the metadata, and its
-// changes usually come alone.
+// TestCommitIndexOfMetadataShardIsNotDelayed: the commit index is sent at once,
+// because all nodes act on the metadata and its changes usually come alone.
 func TestCommitIndexOfMetadataShardIsNotDelayed(t *testing.T) {
 	for _, tt := range []struct {
 		shard   sharding.ShardID

@@ -15,7 +15,7 @@ import (
 
 // Driver executes the turns of a Core: it appends, syncs, sends, applies and
 // reports in the order that makes state durable before it is promised. It
-// starts no goroutine and belongs to one, which is that of Loop or of a
+// starts no goroutine, and belongs to the goroutine of a Loop or of a
 // simulator. After an error it must not be used, because the log failed.
 type Driver struct {
 	opts Options
@@ -28,7 +28,7 @@ type Driver struct {
 	lastTail wal.Position // the log's end at the last tick
 
 	files *snapdir.Dir // nil without a directory
-	// ship queues a snapshot for sending. If it is nil, snapshots collect in
+	// ship queues a snapshot for sending. If ship is nil, snapshots collect in
 	// outgoing.
 	ship     func(*transfer.Outgoing) error
 	outgoing []*transfer.Outgoing
@@ -136,8 +136,8 @@ func (d *Driver) report(t *Turn) {
 	}
 }
 
-// withLeader adds the current leader to ErrNotLeader if it is known. The result
-// still is ErrNotLeader to errors.Is.
+// withLeader adds the current leader, if it is known, to ErrNotLeader.
+// errors.Is still recognizes the result as ErrNotLeader.
 func (d *Driver) withLeader(shard sharding.ShardID, err error) error {
 	if err != ErrNotLeader {
 		return err
@@ -179,7 +179,8 @@ func (d *Driver) Tick() error {
 	return d.opts.Log.SyncMark()
 }
 
-// truncate truncates the log up to what the state machine no longer needs.
+// truncate removes the records from the log that the state machine no longer
+// needs.
 func (d *Driver) truncate() error {
 	log := d.opts.Log
 	d.segment = log.Tail().Segment
@@ -222,8 +223,8 @@ func (d *Driver) discardInstalled(watermark uint64) {
 	}
 }
 
-// FinalRecord writes all state that is not written yet, so that the next start
-// continues where this process ended.
+// FinalRecord writes all state that is not written yet, so that the next
+// process continues where this process ended.
 func (d *Driver) FinalRecord() error {
 	if p := d.core.FinalRecord(); p != nil {
 		if _, err := d.opts.Log.Append(wire.KindTurn, p); err != nil {

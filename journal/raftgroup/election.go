@@ -53,9 +53,9 @@ func (g *group) Rank() uint64 {
 
 // Campaign makes this node's replicas of leaderless groups campaign now instead
 // of after the election timeout. Shards that have a leader, or no replica here,
-// are skipped. It is used for groups that were created together, so that they
-// get leaders at once and on the intended nodes. At other times it has the same
-// effect as an election timeout.
+// are skipped. Campaign is used for groups that were created together, so that
+// they get leaders at once and on the intended nodes. At other times it has the
+// same effect as an election timeout.
 func (c *Core) Campaign(shards []sharding.ShardID) {
 	for _, s := range shards {
 		g := c.groups[s]
@@ -72,10 +72,10 @@ func (l *Loop) Campaign(shards []sharding.ShardID) error {
 	return l.call(func() error { l.core.Campaign(shards); return nil })
 }
 
-// Release lets the groups that Options.AwaitAttestation held back vote,
-// campaign and respond. Messages to them were dropped until now, which raft
-// tolerates. If shards are given, only those groups of Options.HeldShards are
-// released.
+// Release allows all groups to vote, campaign and respond, after
+// Options.AwaitAttestation held them back. Until now, messages to these groups
+// were dropped, which raft tolerates. If shards are given, only those groups of
+// Options.HeldShards are released.
 func (c *Core) Release(shards ...sharding.ShardID) {
 	c.opts.release(shards...)
 	for _, s := range shards {

@@ -42,8 +42,8 @@ func (d *Driver) openFiles() error {
 	return d.files.Clear(named)
 }
 
-// findPart looks for a partly received snapshot of the group from before the
-// restart.
+// findPart looks for a snapshot of the group that was partly received before
+// the restart.
 func (d *Driver) findPart(g *group, names []string) *snapdir.Part {
 	for _, name := range names {
 		if p := d.files.FindPart(g.shard, sharding.ReplicaID(g.replica), name); p != nil {
@@ -114,8 +114,8 @@ func (d *Driver) ReceiveSnapshot(from sharding.NodeID, head []byte, stream io.Re
 	d.sweep()
 }
 
-// answer encodes how much of a snapshot this node has. err is set if the
-// replica cannot be asked.
+// answer encodes the number of bytes that this node has of a snapshot. err is
+// set if the replica cannot be asked.
 func (d *Driver) answer(in *transfer.Incoming, err error) ([]byte, error) {
 	switch {
 	case errors.Is(err, ErrBusy):

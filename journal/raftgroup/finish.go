@@ -41,8 +41,9 @@ func (c *Core) finish(g *group) {
 	g.ready = raft.Ready{}
 	more := g.raw.HasReady()
 	if more && g.leader && !g.isJoint() {
-		// The entries that the leader just stored may complete a quorum, and do
-		// with a single voter. Committing them needs no further sync.
+		// The entries that the leader just stored may complete a quorum, and
+		// always do so if the leader is the only voter. Committing these
+		// entries needs no further sync.
 		second := g.raw.Ready()
 		if second.MustSync {
 			g.ready, g.readyWaits = second, true

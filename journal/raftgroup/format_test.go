@@ -236,8 +236,8 @@ func TestSplitSectionsAreRestartable(t *testing.T) {
 	}
 }
 
-// TestDamagedSnapshotHeadersAreRejected flips each bit and truncates at each
-// length.
+// TestDamagedSnapshotHeadersAreRejected flips each bit of a header and
+// truncates the header at each length. No damaged header is decoded.
 func TestDamagedSnapshotHeadersAreRejected(t *testing.T) {
 	b := goldens()["snapshot"]
 	for i := range b {

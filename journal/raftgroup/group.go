@@ -27,7 +27,7 @@ type group struct {
 	logState
 	rewrite     bool
 	applied     uint64
-	truncatable bool // log may be truncated further, now or once more entries are durable
+	truncatable bool // log may be truncated further, now or when more entries are durable
 	// generation numbers the successive copies of the shard's data on this
 	// node. install is the snapshot that this generation started from, until
 	// the state machine no longer needs it.
@@ -85,7 +85,7 @@ func newGroup(shard sharding.ShardID, replica uint64) *group {
 	return &group{shard: shard, replica: replica, log: raftlog.New(0, 0), logState: logState{written: wire.GroupImage{Shard: uint32(shard), Replica: replica}}}
 }
 
-// newRecoveredGroup builds a group from the log's record of it.
+// newRecoveredGroup builds a group from the log's record of the group.
 func newRecoveredGroup(r *recovery.Replica) *group {
 	return &group{
 		shard: r.Shard, replica: uint64(r.Replica), log: r.Log, logState: logState{hard: r.Hard, conf: r.Image.Conf, written: r.Image},

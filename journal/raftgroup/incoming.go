@@ -23,8 +23,8 @@ type Installation struct {
 // admitSnapshot admits a snapshot that a peer wants to send or asks about. It
 // returns nil if the replica already has everything in the snapshot, as happens
 // if the leader missed the acknowledgment; raft then repeats the
-// acknowledgment. It also returns nil for a question about a snapshot of which
-// this node has nothing.
+// acknowledgment. admitSnapshot also returns nil for a question about a
+// snapshot of which this node has nothing.
 func (c *Core) admitSnapshot(from sharding.NodeID, h wire.SnapshotHeader, at wire.TransferHead) (*transfer.Incoming, error) {
 	g := c.groups[h.Shard]
 	switch {

@@ -32,9 +32,10 @@ func (c *Core) PeerSuspected(node sharding.NodeID) {
 	}
 }
 
-// PeerFailed reports that the process of a node seems to have failed: its kernel
-// closed its connections and refuses new ones. All nodes see that at the same
-// moment, so elections begin immediately. Otherwise it is like PeerSuspected.
+// PeerFailed reports that the process of a node seems to have failed: its
+// kernel closed its connections and refuses new connections. All nodes see this
+// at the same moment, so elections begin immediately. In all other respects,
+// PeerFailed is like PeerSuspected.
 func (c *Core) PeerFailed(node sharding.NodeID) {
 	if n, lost := c.nodes.MarkSuspected(node); lost {
 		c.onNodeSuspected(n)
@@ -92,9 +93,10 @@ func (c *Core) onMemberSuspected(g *group, p *nodes.Node) {
 	}
 }
 
-// abortTransfer aborts a leadership transfer to a replica that will not accept it, because
-// proposals would otherwise wait for an election timeout. If the replica accepts
-// it after all, it leads in a later term, as after any election.
+// abortTransfer aborts a leadership transfer to a replica that will not accept
+// the leadership, because proposals would otherwise wait for an election
+// timeout. If the replica accepts the leadership after all, it leads in a later
+// term, as after any election.
 func (g *group) abortTransfer() {
 	g.node().TransferLeader(g.replica) // transferring to itself aborts the transfer in progress
 }

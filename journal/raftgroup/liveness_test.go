@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestFailoverOfAllGroups: if the node that led all groups dies, each has
-// another leader within 1.5 s, with the default tick of 100 ms.
+// TestFailoverOfAllGroups: if the node that led all groups dies, each group has
+// a new leader within 1.5 s, with the default tick of 100 ms.
 func TestFailoverOfAllGroups(t *testing.T) {
 	shards := 256
 	if testing.Short() {
@@ -118,8 +118,9 @@ func TestSuspectedFollowerDoesNotAffectLeader(t *testing.T) {
 	d.until("catching up", 30, func() bool { return slices.Contains(d.nodes[2].machine.data(1), "two") })
 }
 
-// TestNodesNeverHeardFromBecomeSuspected: such nodes become suspected after the
-// timeout. A group of one replica always has its quorum.
+// TestNodesNeverHeardFromBecomeSuspected: a node from which nothing has ever
+// arrived becomes suspected after the timeout. A group of one replica always
+// has its quorum.
 func TestNodesNeverHeardFromBecomeSuspected(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.nodes[0].create(GroupConfig{Shard: 2, Replica: 20, Voters: wire.ReplicaIDs([]uint64{20})})
@@ -141,7 +142,7 @@ func TestNodesNeverHeardFromBecomeSuspected(t *testing.T) {
 }
 
 // TestJointMembershipNeedsBothQuorums: a joint membership has a quorum only if
-// both halves have one.
+// both halves have a quorum.
 func TestJointMembershipNeedsBothQuorums(t *testing.T) {
 	tests := []struct {
 		voters, outgoing []uint64
@@ -198,7 +199,8 @@ func TestReplicaNodesAreLearnedFromMessages(t *testing.T) {
 	if d.nodes[2].driver.core.groups[1].routes.Locate(10) == nil {
 		t.Fatal("the leader's node was not learned")
 	}
-	// Messages to the other follower are dropped until it sends one.
+	// Messages to the other follower are dropped until that follower sends a
+	// message.
 	d.nodes[0].up = false
 	d.until("a leader", 30, func() bool { return d.led(1) })
 	d.write(1, "y", 1, 2)

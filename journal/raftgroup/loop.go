@@ -78,7 +78,7 @@ func (l *Loop) Propose(shard sharding.ShardID, fence sharding.Term, proposal uin
 }
 
 // ReadIndex asks whether this replica leads the shard now. The answer goes to
-// the sink with the token. It does not block.
+// the sink with the token. ReadIndex does not block.
 func (l *Loop) ReadIndex(shard sharding.ShardID, token uint64) error {
 	return l.inbox.Put(func(w *inbox.Work) error {
 		if len(w.Reads) >= l.opts.MaxQueueCount {
@@ -146,14 +146,15 @@ func (l *Loop) recordLag(now time.Time) {
 func (l *Loop) PeerAlive(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node, Alive: true}) }
 
 // PeerSuspected reports that a node is suspected: no byte arrived from it for
-// about SuspectTicks, its loop is stuck, or a new incarnation of it was seen,
-// which means that the previous process has ended. Groups led from that node
-// elect another leader, and leaders on this node that have no quorum without it
-// step down. The loop does not detect silent nodes itself.
+// about SuspectTicks, its loop is stuck, or a new incarnation of the node was
+// seen, which means that its previous process has ended. Groups led from that
+// node elect another leader, and leaders on this node that have no quorum
+// without that node step down. The loop does not detect silent nodes itself.
 func (l *Loop) PeerSuspected(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node}) }
 
 // PeerFailed reports that the process of a node seems to have failed, see
-// Core.PeerFailed. It is a hint; if it is wrong, PeerAlive follows.
+// Core.PeerFailed. The report is a hint; if it is wrong, a call of PeerAlive
+// follows.
 func (l *Loop) PeerFailed(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node, Failed: true}) }
 
 // queuePeer queues an event. A stopped loop ignores it.
@@ -190,8 +191,8 @@ func (l *Loop) call(fn func() error) error {
 	}
 }
 
-// CreateGroups creates replicas that never held data, and returns when that is
-// durable. All of them are created or none.
+// CreateGroups creates replicas that never held data, and returns when their
+// creation is durable. Either all or none of them are created.
 func (l *Loop) CreateGroups(configs []GroupConfig) error {
 	if len(configs) == 0 {
 		return nil
@@ -230,7 +231,8 @@ func (l *Loop) Statuses() (s []Status, err error) {
 	return s, err
 }
 
-// Err returns why the loop ended, once it has; nil after Close.
+// Err returns the error with which the loop ended. It returns nil while the
+// loop runs, and after Close.
 func (l *Loop) Err() error {
 	select {
 	case <-l.done:
@@ -240,9 +242,9 @@ func (l *Loop) Err() error {
 	}
 }
 
-// Close stops the loop after its current turn and waits for it, or for ctx.
-// Proposals that are not applied have an unknown outcome. The log is left
-// synced and open.
+// Close stops the loop after its current turn, and waits until the loop has
+// ended or ctx ends. Proposals that are not applied have an unknown outcome.
+// The log is left synced and open.
 func (l *Loop) Close(ctx context.Context) error {
 	l.stopOnce.Do(func() { close(l.stop) })
 	select {

@@ -103,13 +103,14 @@ func (l *Loop) sendSnapshot(o *transfer.Outgoing) error {
 
 // ReceiveSnapshot receives a snapshot from a node: the head and the stream that
 // Options.Sender was given there. The answer, of a few bytes, goes back to that
-// sender. It returns nil when the snapshot is durable and the state machine
-// continues from it, or if the replica already has all of it, in which case it
-// may return without reading the stream. It returns ErrBusy while another
-// snapshot is being received for the replica, and ErrUnknownShard or
-// ErrSnapshotIgnored if the snapshot is not for it. A truncated or corrupt
-// stream is journal.ErrDamaged. It waits for a free slot and then for the
-// stream, whose reads should end soon after ctx does.
+// sender. ReceiveSnapshot returns nil when the snapshot is durable and the
+// state machine continues from it, or if the replica already has all of the
+// snapshot, in which case it may return without reading the stream. It returns
+// ErrBusy while another snapshot is being received for the replica, and
+// ErrUnknownShard or ErrSnapshotIgnored if the snapshot is not for a replica
+// here. A truncated or corrupt stream is journal.ErrDamaged. ReceiveSnapshot
+// waits for a free slot and then for the stream, whose reads should end soon
+// after ctx does.
 func (l *Loop) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, head []byte, stream io.Reader) (answer []byte, err error) {
 	select {
 	case l.incoming <- struct{}{}:

@@ -57,16 +57,16 @@ func (p *mail) sendSleep(g *group, to uint64) {
 	}}})
 }
 
-// delayAfter is the number of entries per tick from which the metadata shard
-// counts as busy. Every node acts on its commit index, so that index is not
+// The metadata shard counts as busy if it has at least delayAfter entries per
+// tick. Every node acts on the commit index of that shard, so the index is not
 // delayed after a single entry. Other shards count as busy after one entry.
 const delayAfter = 2
 
 // delayed holds appends without entries, whose only content is the commit
-// index. For members of a busy group they wait, because the next append with
-// entries carries the commit index too. Without the delay, a group with one
-// entry at a time would send half of all its messages for the commit index, and
-// these would cause half of a follower's turns. If no entries follow, the
+// index. Such messages to members of a busy group wait, because the next append
+// with entries carries the commit index too. Without the delay, a group with
+// one entry at a time would send half of all its messages for the commit index,
+// and these would cause half of a follower's turns. If no entries follow, the
 // delayed messages are sent with the next tick. To raft they look like slow
 // messages.
 type delayed struct {

@@ -17,9 +17,9 @@ type ReplicaRef struct {
 }
 
 // RemoveRecord returns the payload of the log record that removes replicas, and
-// the replicas that are present. The groups are gone once FinishRemove is called.
-// Replicas that were removed before are skipped; the payload is nil if none is
-// left.
+// the replicas that are present. The groups are gone once FinishRemove is
+// called. Replicas that were removed before are skipped; the payload is nil if
+// no replica is left to remove.
 func (c *Core) RemoveRecord(refs []ReplicaRef) (payload []byte, present []ReplicaRef, err error) {
 	b := wire.BeginList(c.buf[:0], 0)
 	for i, ref := range refs {
@@ -93,12 +93,12 @@ func (d *Driver) Remove(refs []ReplicaRef) (err error, logged bool) {
 	return nil, false
 }
 
-// RemoveGroups removes replicas from this node and returns when that is
+// RemoveGroups removes replicas from this node and returns when the removal is
 // durable. Either all of them are removed or none; replicas that were removed
 // before count as removed. Messages to them are dropped from then on, none of
 // them can be created again, and the state machine deletes its data of their
-// shards in the background. A later CreateGroups of a shard under a higher
-// replica id starts empty.
+// shards in the background. If a later CreateGroups creates a replica of the
+// shard with a higher id, that replica starts empty.
 func (l *Loop) RemoveGroups(refs []ReplicaRef) error {
 	if len(refs) == 0 {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Log is the write-ahead log as the loop uses it; *wal.Log implements it. It is
-// called from one goroutine at a time.
+// Log is the write-ahead log as the loop uses it; *wal.Log implements it. Log
+// is called from one goroutine at a time.
 type Log interface {
 	// Append buffers a record made of the parts of payload and returns its
 	// position. If the record opens a new segment, Append calls the checkpoint
@@ -52,14 +52,14 @@ type StateMachine interface {
 // It is called from the loop's goroutine and must not block.
 type Sink interface {
 	// LeaderChanged reports a new term, a new leader (0: none known) or the
-	// start or end of this replica's leadership. When the leadership ends,
-	// proposals made in it that are not applied yet have an unknown outcome.
+	// start or end of this replica's leadership. When the leadership ends, its
+	// proposals that are not applied yet have an unknown outcome.
 	LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool)
 	// QuorumChanged reports whether the nodes that this replica sees alive,
 	// including its own, form a quorum of the shard's voters, and of both
 	// halves while its membership is joint. It is called once for each replica
-	// that starts, and then at each change. While it is false nothing can
-	// commit and no read can be confirmed.
+	// that starts, and then at each change. While there is no quorum, nothing
+	// can commit and no read can be confirmed.
 	QuorumChanged(shard sharding.ShardID, ok bool)
 	// ProposalDropped reports a proposal that will never commit.
 	ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error)
@@ -100,17 +100,17 @@ type Options struct {
 	// respond until ReleaseShard is called for them.
 	HeldShards []sharding.ShardID
 	// Transport and Locate are required for groups with other members. Locate
-	// returns the node of a replica, which never changes. It is called while
-	// the loop starts, and then from the loop's goroutine. If it does not know
-	// a replica, the node is learned from the replica's messages; until then
-	// messages to that replica are dropped.
+	// returns the node of a replica, which never changes. Locate is called
+	// while the loop starts, and then from the loop's goroutine. If it does not
+	// know a replica, the node is learned from the replica's messages; until
+	// then messages to that replica are dropped.
 	Transport Transport
 	Locate    func(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool)
-	// IsForeign reports whether a replica certainly does not belong to the shard:
-	// the metadata is at least as new as its id and does not place it. Messages
-	// from such a replica are rejected unless it is one of the group's members.
-	// nil means that no replica is known to be foreign. It is called from the
-	// loop's goroutine.
+	// IsForeign reports whether a replica certainly does not belong to the
+	// shard: the metadata is at least as new as the replica's id and does not
+	// place the replica. Messages from such a replica are rejected unless it is
+	// one of the group's members. nil means that no replica is known to be
+	// foreign. IsForeign is called from the loop's goroutine.
 	IsForeign func(shard sharding.ShardID, replica sharding.ReplicaID) bool
 	// OnGroupFailed is called from the loop's goroutine for a group in which raft
 	// panicked and which has therefore stopped. If it is nil the panic
@@ -134,15 +134,15 @@ type Options struct {
 	MaxSnapshotsQueued int
 	MaxSnapshotsIn     int
 	// CatchUpSpace is how many bytes of expendable files SnapshotDir may hold:
-	// snapshots being sent, the log entries after them, and the received parts of
-	// interrupted snapshots. The default is a quarter of the free space. If the
-	// log entries after a snapshot do not fit, the snapshot starts over. If a
-	// snapshot's file does not fit, the snapshot is streamed directly from the
-	// store. It is called from any goroutine.
+	// snapshots being sent, the log entries after them, and the received parts
+	// of interrupted snapshots. The default is a quarter of the free space. If
+	// the log entries after a snapshot do not fit, the snapshot starts over. If
+	// a snapshot's file does not fit, the snapshot is streamed directly from
+	// the store. CatchUpSpace is called from any goroutine.
 	CatchUpSpace func() int64
-	// AppliedIndex returns the index up to which the machine has applied a shard
-	// when it is opened, as of the recovered watermark. nil means that it has
-	// nothing beyond the truncated index.
+	// AppliedIndex returns the index up to which the machine has applied a
+	// shard when it is opened, as of the recovered watermark. nil means that
+	// the machine has nothing beyond the truncated index.
 	AppliedIndex func(shard sharding.ShardID) uint64
 	// OnFatal is called once, from the loop's goroutine, if the log failed. The
 	// process is expected to exit. Nothing is acknowledged afterwards.
@@ -150,20 +150,21 @@ type Options struct {
 
 	// Tick is the unit of ElectionTicks and HeartbeatTicks; default 100 ms.
 	Tick time.Duration
-	// ElectionTicks is how long a follower waits for a message from the leader
-	// before it starts an election, plus a random time of up to the same length.
-	// Default 10.
+	// ElectionTicks is the time for which a follower waits for a message from
+	// the leader before it starts an election. A random time of up to the same
+	// length is added. Default 10.
 	ElectionTicks int
 	// HeartbeatTicks is the time between two heartbeats of a leader; default 1.
 	HeartbeatTicks int
-	// SuspectTicks is how long a node from which nothing has arrived counts as
-	// alive after it became known; default 7. The caller of PeerSuspected uses the
+	// A node from which nothing has arrived counts as alive for SuspectTicks
+	// after it became known; default 7. The caller of PeerSuspected uses the
 	// same timeout.
 	SuspectTicks int
 	// MaxCampaigns bounds the groups that campaign per tick because their
 	// leader's node is suspected; default 64.
 	MaxCampaigns int
-	// QuiesceTicks is how long a group without work stays awake; default 5.
+	// QuiesceTicks is the time for which a group without work stays awake;
+	// default 5.
 	QuiesceTicks int
 	// NewTicker creates the ticker; default time.NewTicker.
 	NewTicker func(time.Duration) Ticker
@@ -316,22 +317,22 @@ type GroupConfig struct {
 	Replica sharding.ReplicaID
 	// Voters and Learners are the group's first members. They are the same on
 	// every replica ever created in the group, including replicas that join
-	// later: those find the membership changes in the log.
+	// later and find the membership changes in the log.
 	Voters, Learners []sharding.ReplicaID
 }
 
 var (
 	// ErrBusy: a bound is reached and the call had no effect. Retry later.
 	ErrBusy = inbox.ErrBusy
-	// ErrStopped: the loop was closed or its log failed. Proposals accepted
-	// before have an unknown outcome.
+	// ErrStopped: the loop was closed or its log failed. Proposals that were
+	// accepted earlier have an unknown outcome.
 	ErrStopped = inbox.ErrStopped
 	// ErrUnknownShard: this node holds no replica of the shard.
 	ErrUnknownShard = errors.New("raftgroup: this node has no replica of the shard")
 	// ErrGroupExists: this node already holds a replica of the shard.
 	ErrGroupExists = errors.New("raftgroup: this node already has a replica of the shard")
-	// ErrReplicaRemoved: the replica, or a later one of its shard, was removed
-	// from this node. It can never be created again.
+	// ErrReplicaRemoved: the replica, or a later replica of its shard, was
+	// removed from this node. It can never be created again.
 	ErrReplicaRemoved = errors.New("raftgroup: the replica was removed from this node")
 	// ErrTooLarge: a proposal exceeds MaxEntryBytes. Retrying it fails again.
 	ErrTooLarge = errors.New("raftgroup: the proposal is too large")
@@ -339,7 +340,7 @@ var (
 	// will never commit.
 	ErrFenced = errors.New("raftgroup: the proposal was made in a different term")
 	// ErrNotLeader: this replica does not lead the shard. A proposal that fails
-	// with it will never commit.
+	// with this error will never commit.
 	ErrNotLeader = errors.New("raftgroup: this replica is not the leader")
 	// ErrDropped: the group accepts no proposals at the moment because
 	// leadership is being transferred or too much is uncommitted. The proposal

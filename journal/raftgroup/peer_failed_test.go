@@ -38,8 +38,8 @@ func (d *drill) campaigns() (n uint64) {
 	return n
 }
 
-// TestElectionsStartAtOnceAfterProcessFailure: all groups of the failed node have other
-// leaders before a clock ticks, and no campaign is in vain.
+// TestElectionsStartAtOnceAfterProcessFailure: all groups of the failed node
+// have new leaders before any clock ticks, and every campaign succeeds.
 func TestElectionsStartAtOnceAfterProcessFailure(t *testing.T) {
 	const shards = 90
 	d := ledBy(t, shards)
@@ -104,9 +104,9 @@ func TestRejectedCandidateRetriesAtNextTick(t *testing.T) {
 	t.Logf("led after %d beats", beats)
 }
 
-// TestReplicaWithNewestLogIsElected: the first voter in turn cannot win
-// because it lacks entries of another voter, which campaigns as soon as it sees
-// the request.
+// TestReplicaWithNewestLogIsElected: the first voter in turn cannot win because
+// it lacks entries of another voter, which campaigns as soon as it sees the
+// vote request.
 func TestReplicaWithNewestLogIsElected(t *testing.T) {
 	const shards = 20
 	d := ledBy(t, shards)
@@ -148,8 +148,8 @@ func TestWrongFailureHintChangesNothing(t *testing.T) {
 	}
 }
 
-// TestWrongFailureHintsLoseNoEntries: the other nodes elect a new leader, and the
-// old one follows it.
+// TestWrongFailureHintsLoseNoEntries: the other nodes elect a new leader, the
+// old leader follows it, and no entry is lost.
 func TestWrongFailureHintsLoseNoEntries(t *testing.T) {
 	const shards = 20
 	d := ledBy(t, shards)

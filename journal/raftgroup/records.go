@@ -47,11 +47,11 @@ func (r *records) addInstall(g *group) {
 	r.installs = append(r.installs, g)
 }
 
-// nextInstall returns the payload of the next record that installs a snapshot of
-// this turn, or nil if there is none left. It is appended before the turn's
-// other records, with kind KindInstall, and onInstallAppended must follow each
-// append. The record includes the hard state, because a commit index that only
-// the snapshot justifies must never be in the log without it.
+// nextInstall returns the payload of the next record that installs a snapshot
+// of this turn, or nil if no such record is left. It is appended before the
+// turn's other records, with kind KindInstall, and onInstallAppended must
+// follow each append. The record includes the hard state, because a commit
+// index that only the snapshot justifies must never be in the log without it.
 func (r *records) nextInstall() []byte {
 	if r.installed == len(r.installs) {
 		return nil
@@ -70,9 +70,9 @@ func (r *records) onInstallAppended() {
 	g.log.ClearPositions()
 }
 
-// nextTurn returns the payload of the turn's next record, of kind KindTurn, or nil
-// if there is none left. It is valid until the next call; onAppended must be
-// called in between.
+// nextTurn returns the payload of the turn's next record, of kind KindTurn, or
+// nil if no record is left. The payload is valid until the next call;
+// onAppended must be called in between.
 func (r *records) nextTurn() []byte {
 	if r.next == len(r.sections) {
 		return nil

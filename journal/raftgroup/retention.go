@@ -20,13 +20,13 @@ func (c *Core) Checkpoint(dst []byte) []byte {
 	return wire.EndCheckpoint(dst, c.former)
 }
 
-// retention decides how far the groups' logs are truncated, and how much of
-// them is kept.
+// retention decides up to which index the groups' logs are truncated, and how
+// many bytes of them are kept.
 type retention struct {
 	opts      *Options
 	transfers *transfers
 	watermark uint64 // the state machine's durable version at the last written truncation
-	pending   bool   // something can be truncated, now or once more entries are durable
+	pending   bool   // something can be truncated, now or when more entries are durable
 	// bringUpToDate ends the steady state of a group.
 	bringUpToDate func(*group)
 	sizes         []int64
@@ -42,10 +42,10 @@ func (r *retention) canTruncate(dirty []*group) bool {
 	return r.pending && !slices.ContainsFunc(dirty, unwritten)
 }
 
-// truncateRecord returns the payload of a record that advances the truncated indexes of
-// the groups to what the state machine holds durably, or nil if nothing
-// changes. It is valid until the next call. The caller syncs the record and
-// then calls compact.
+// truncateRecord returns the payload of a record that advances the truncated
+// indexes of the groups to the indexes that the state machine holds durably, or
+// nil if nothing changes. It is valid until the next call. The caller syncs the
+// record and then calls compact.
 func (r *retention) truncateRecord(groups []*group, watermark uint64, durable map[sharding.ShardID]uint64) []byte {
 	if watermark < r.watermark {
 		return nil
@@ -105,9 +105,9 @@ func (r *retention) truncateRecord(groups []*group, watermark uint64, durable ma
 	return b
 }
 
-// truncateTarget returns how far the log may be truncated: never beyond the state
-// machine's durable index, and keeping retain bytes if other members may ask
-// for them.
+// truncateTarget returns the index up to which the log may be truncated: never
+// beyond the state machine's durable index, and keeping retain bytes if other
+// members may ask for them.
 func (g *group) truncateTarget(durable uint64, retain int64) uint64 {
 	index := min(durable, g.applied)
 	if g.isAlone() || g.stopped != sharding.NotStopped {

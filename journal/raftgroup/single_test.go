@@ -98,8 +98,9 @@ func TestReadIndexWaitsForAnEntryOfTheTerm(t *testing.T) {
 	}
 	eventually(t, "answer", func() bool { _, ok := n.sink.read(42); return ok })
 	r, _ := n.sink.read(42)
-	// A read that was requested before the leadership fails. A read that was
-	// requested during it covers every earlier commit and the no-op.
+	// A read fails if it was requested before this replica's leadership. A read
+	// that was requested during the leadership covers every earlier commit and
+	// the no-op.
 	if r.Err == nil && r.Index <= last || r.Err != nil && !errors.Is(r.Err, ErrNotLeader) {
 		t.Fatalf("read after a restart: %+v, last index %d", r, last)
 	}

@@ -21,8 +21,9 @@ import (
 //	       member suspected or alive again (leader), the leader's node
 //	       suspected (follower)
 //
-// A replica without a leader never sleeps, nor does one whose leader is on a
-// suspected node, nor one in a joint membership. Other transitions panic.
+// A replica without a leader never sleeps, nor does a replica whose leader is
+// on a suspected node, nor a replica in a joint membership. Other transitions
+// panic.
 //
 // Safety is not affected: a stopped clock is a slow clock, and raft's safety
 // does not depend on clocks. Votes, commits and read confirmations follow their
@@ -48,7 +49,7 @@ import (
 //     if they disagree. A member that missed entries is on a node that was
 //     suspected; once that node is alive again, the leader wakes and sends the
 //     entries. A member that forgot something, as after a restart, has no
-//     leader and wakes the others.
+//     leader and wakes the other members.
 //   - Messages get lost. A follower that is awake and hears nothing from its
 //     leader wakes it repeatedly, and a leaderless replica wakes all members on
 //     alive nodes.
@@ -98,7 +99,8 @@ func (k *clocks) each(tick func(*group)) {
 	}
 }
 
-// wake restarts the clock of a group, or the time until it may sleep.
+// wake restarts the clock of a sleeping group, or the time until an awake group
+// may sleep.
 func (k *clocks) wake(g *group) {
 	g.idle = 0
 	if g.asleep {
@@ -216,7 +218,7 @@ func (k *clocks) wakeForMessage(g *group, m *pb.Message) {
 }
 
 // pokeLeader counts the ticks without a message from the leader, and wakes the
-// leader, or all members if there is none: at first often, then at growing
+// leader, or all members if no leader is known: at first often, then at growing
 // intervals.
 func (p *mail) pokeLeader(g *group, heartbeat int) {
 	if g.leader {

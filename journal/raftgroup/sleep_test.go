@@ -259,7 +259,7 @@ func TestFollowerSleepsOnlyInAgreement(t *testing.T) {
 }
 
 // TestDisagreementKeepsTheLeaderAwake: a follower that does not know the commit
-// index objects.
+// index objects to the sleep note, and the leader stays awake.
 func TestDisagreementKeepsTheLeaderAwake(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("a leader", 60, func() bool { return d.led(1) })
@@ -305,8 +305,8 @@ func TestIllegalSleepPanics(t *testing.T) {
 }
 
 // TestRestartedReplicaWakesTheOthers: the replica forgot the leader, and no
-// node noticed its absence. If it was the leader itself, the others elect
-// another one at once.
+// node noticed its absence. If the restarted replica was the leader, the others
+// elect a new leader at once.
 func TestRestartedReplicaWakesTheOthers(t *testing.T) {
 	for _, at := range []int{0, 1} {
 		d := newDrill(t, 3, 1)
@@ -381,7 +381,7 @@ func TestHeartbeatsOfAllGroupsShareOneFrame(t *testing.T) {
 		before[i], n.bytes = n.sent, 0
 	}
 	d.beat()
-	for i, want := range []int{2, 1, 1} { // the leader's to both, and a response from each
+	for i, want := range []int{2, 1, 1} { // the leader's heartbeats to both, and a response from each
 		if got := d.nodes[i].sent - before[i]; got != want {
 			t.Errorf("node %d sent %d frames, want %d", i, got, want)
 		}

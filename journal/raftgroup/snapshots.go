@@ -17,13 +17,14 @@ type Snapshots interface {
 	// StateIndex returns the index of the shard state that the machine could send
 	// now, or 0 if it has none.
 	StateIndex(shard sharding.ShardID) (index uint64, term sharding.Term)
-	// Pin returns that state, which does not change until it is released. It
-	// does no I/O.
+	// Pin returns the state that the machine could send now. The state does not
+	// change until it is released. Pin does no I/O.
 	Pin(shard sharding.ShardID) (statefile.Pinned, error)
 	// Install starts a generation of the shard from a snapshot. It replaces
 	// everything that the machine has of the shard.
 	Install(shard sharding.ShardID, generation uint32, s statefile.Install)
-	// Drop ends the shard's generation; the next one is numbered next.
+	// Drop ends the shard's generation; next is the number of the next
+	// generation.
 	Drop(shard sharding.ShardID, next uint32)
 }
 

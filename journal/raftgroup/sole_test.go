@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// bereft returns a shard of three voters. The first one lags, and the other two
-// are lost together with the entries that the first one does not have.
+// bereft returns a shard of three voters. The first voter lags, and the other
+// two voters are lost, together with the entries that the first voter does not
+// have.
 func bereft(t testing.TB) *drill {
 	d := newEmptyDrill(t, 5)
 	for _, n := range d.nodes[:3] {

@@ -18,7 +18,7 @@ type Status struct {
 	// Quorum is set if the alive nodes are a quorum of the voters. Quiescent is
 	// set if the group is asleep.
 	Quorum, Quiescent bool
-	// Stopped is the reason if the replica has stepped aside.
+	// Stopped is the reason why the replica has stepped aside, if it has.
 	Stopped sharding.StopReason
 	// Commit, Applied, First and Last are raft indexes; First-1 is the
 	// truncated index.
@@ -75,8 +75,8 @@ func (g *group) status() Status {
 	return s
 }
 
-// Change is a membership change. A single change is applied at once; several go
-// through a joint membership, which the leader leaves automatically.
+// Change is a membership change. A single change is applied at once; several
+// changes go through a joint membership, which the leader leaves automatically.
 type Change struct {
 	AddLearners, AddVoters, Remove []sharding.ReplicaID
 }
@@ -142,10 +142,12 @@ func (c *Core) FinalRecord() []byte {
 // Stats counts the work of a Core and its Driver since they started, and
 // describes their current state.
 type Stats struct {
-	// Groups counts the replicas on this node, Awake those whose clock runs,
-	// Leading those that lead, and Stopped those whose state machine has stopped.
+	// Groups counts the replicas on this node, Awake the replicas whose clock
+	// runs, Leading the replicas that lead, and Stopped the replicas whose
+	// state machine has stopped.
 	Groups, Awake, Leading, Stopped int
-	// Peers counts the other known nodes, and Suspected those that are suspected.
+	// Peers counts the other known nodes, and Suspected the suspected nodes
+	// among them.
 	Peers, Suspected int
 	// SendingSnapshots counts the snapshots in transfer or queued. HeldBytes is
 	// the size of the log entries that are kept on disk for the followers that
@@ -161,7 +163,7 @@ type Stats struct {
 // Counters are monotonic.
 type Counters struct {
 	// Proposals counts the proposals that entered a log on this node, and
-	// ProposalsDropped those that did not.
+	// ProposalsDropped the proposals that entered no log.
 	Proposals, ProposalsDropped uint64
 	// Elections counts the elections won on this node. Campaigns counts the
 	// campaigns started because a leader's node was suspected.
@@ -169,13 +171,13 @@ type Counters struct {
 	// Sleeps and Wakes count transitions of groups.
 	Sleeps, Wakes uint64
 	// MessagesSent counts the messages that were put into frames.
-	// MessagesUnlocated counts those dropped because the node of their replica is
-	// unknown.
+	// MessagesUnlocated counts the messages that were dropped because the node
+	// of their replica is unknown.
 	MessagesSent, MessagesUnlocated uint64
 	// MessagesReceived counts the messages for a replica on this node, and
-	// MessagesRefused the messages for others. MessagesForged counts messages that
-	// came from a sender that may not send them, or that no correct replica could
-	// send. FramesRefused counts malformed frames.
+	// MessagesRefused the messages for other replicas. MessagesForged counts
+	// messages that came from a sender that may not send them, or that no
+	// correct replica could send. FramesRefused counts malformed frames.
 	MessagesReceived, MessagesRefused uint64
 	MessagesForged, FramesRefused     uint64
 	// MessagesOverrun counts the messages dropped because a queue was full.
@@ -189,8 +191,8 @@ type Counters struct {
 	SnapshotsResumed, SnapshotFilesDamaged uint64
 
 	FramesSent, BytesSent, Turns uint64
-	// Readies counts the turns of groups that took a raft.Ready, and Steady those
-	// that did not.
+	// Readies counts the turns of groups that took a raft.Ready, and Steady the
+	// turns of groups that did not.
 	Readies, Steady uint64
 }
 

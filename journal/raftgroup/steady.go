@@ -69,7 +69,7 @@ type steadyPeer struct {
 	voter bool
 	match uint64 // the member has the entries up to this index
 	bytes uint64 // size of the entries after match
-	told  uint64 // the commit index that it was sent last
+	told  uint64 // the commit index that was last sent to the member
 	heard bool   // raft does not know of its last acknowledgment
 }
 
@@ -77,7 +77,7 @@ const (
 	// maxSkippedTicks bounds the ticks in succession that raft does not see.
 	maxSkippedTicks = 8
 	// maxUnseen bounds the entries that raft does not know, and so the time it
-	// takes to bring it up to date.
+	// takes to bring raft up to date.
 	maxUnseen = 1024
 )
 
@@ -91,10 +91,11 @@ type shown struct {
 	unseen uint64
 }
 
-// LastIndex returns the index of index of the last entry that raft knows.
+// LastIndex returns the index of the last entry that raft knows.
 func (s *shown) LastIndex() (uint64, error) { return s.Last() - s.unseen, nil }
 
-// node returns the group's raft, up to date. It ends the steady state.
+// node brings the group's raft up to date and returns it. It ends the steady
+// state.
 func (g *group) node() *raft.RawNode {
 	if g.steady.on {
 		g.leaveSteady()
@@ -129,7 +130,7 @@ func (g *group) progress() (out []memberProgress) {
 }
 
 // commitIndex returns the higher of raft's and the group's commit index. Either
-// may be ahead of the other.
+// index may be ahead of the other.
 func (g *group) commitIndex(raft *raft.BasicStatus) uint64 {
 	if g.steady.on {
 		return g.hard.Commit
@@ -286,8 +287,9 @@ func (c *Core) beginSteady(g *group) bool {
 	return true
 }
 
-// hasRoom reports whether a steady leader may append all its proposals: they are
-// of its term, fit into one message, and no member falls too far behind.
+// hasRoom reports whether a steady leader may append all its proposals: the
+// proposals are of the leader's term and fit into one message, and no member
+// falls too far behind.
 func (c *Core) hasRoom(g *group) bool {
 	if len(g.proposals) == 0 {
 		return true
@@ -376,8 +378,8 @@ func (c *Core) postDue(box []Envelope, g *group) []Envelope {
 	return c.mail.postCommit(box, g)
 }
 
-// postCommit posts the commit index of a steady leader to the members that were
-// not sent it.
+// postCommit posts the commit index of a steady leader to the members to which
+// it was not sent yet.
 func (p *mail) postCommit(box []Envelope, g *group) []Envelope {
 	if !g.leader {
 		return box
@@ -412,7 +414,7 @@ func (g *group) appendFor(to, prev uint64, ents []*pb.Entry) *pb.Message {
 	return &w.m
 }
 
-// beginSteadyFollower appends what the leader sent.
+// beginSteadyFollower appends the entries that the leader sent.
 func (c *Core) beginSteadyFollower(g *group) {
 	s := &g.steady
 	s.heard, s.progress = true, true
@@ -457,8 +459,8 @@ func (s *steady) skipTick(o *Options) bool {
 }
 
 // leaveSteady brings raft up to date. The group has already done what raft then
-// asks for, so its output is discarded, except for the messages that wait for
-// the next turn.
+// asks for, so raft's output is discarded, except for the messages that wait
+// for the next turn.
 func (g *group) leaveSteady() {
 	s := &g.steady
 	s.on, s.left = false, true
@@ -552,7 +554,7 @@ func (g *group) replayFollower() {
 }
 
 // discardReadies takes and discards raft's output, because the group has
-// already acted on it.
+// already done the work.
 func (g *group) discardReadies() {
 	for g.raw.HasReady() {
 		rd := g.raw.Ready()

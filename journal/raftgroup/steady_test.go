@@ -19,7 +19,7 @@ func (d *drill) steadyTurns() (n uint64) {
 	return n
 }
 
-// twins are two clusters with the same inputs. In one of them, every turn takes
+// twins are two clusters with the same inputs. In one cluster, every turn takes
 // a raft.Ready.
 type twins struct {
 	t     *testing.T
@@ -49,7 +49,7 @@ func newTwins(t *testing.T, nodes, shards int) *twins {
 	return w
 }
 
-// do does the same in both clusters.
+// do calls fn on both clusters and records the step in the story.
 func (w *twins) do(what string, fn func(d *drill)) {
 	w.story = append(w.story, what)
 	for _, d := range w.both {
@@ -85,7 +85,7 @@ func (w *twins) compare(shards int, complete bool) {
 }
 
 // TestSteadyTurnsAgreeWithRaft gives the same inputs to two clusters, one of
-// which leaves every turn to raft.
+// which leaves every turn to raft. The logs of both clusters must be equal.
 func TestSteadyTurnsAgreeWithRaft(t *testing.T) {
 	const shards = 3
 	for seed := range uint64(12) {

@@ -33,7 +33,7 @@ import (
 //     on the same disk. It stops responding, and does not count as alive.
 type StoppedReplica struct {
 	Shard sharding.ShardID
-	// Generation is the generation that has stopped. A later one works.
+	// Generation is the generation that has stopped. A later generation works.
 	Generation uint32
 	Reason     sharding.StopReason
 }
@@ -160,9 +160,9 @@ func (c *Core) tickStopped(g *group) {
 	}
 }
 
-// transferAway transfers the leadership to the most advanced voter on an alive node.
-// If the transfer does not succeed within an election timeout, the next voter
-// is asked. If none is left, the replica steps down.
+// transferAway transfers the leadership to the most advanced voter on an alive
+// node. If the transfer does not succeed within an election timeout, the next
+// voter is asked. If no voter is left, the replica steps down.
 func (c *Core) transferAway(g *group) {
 	if g.raw.BasicStatus().LeadTransferee != raft.None {
 		return

@@ -67,7 +67,7 @@ func TestStoppedLeaderTransfersLeadership(t *testing.T) {
 
 // TestStoppedReplicaIsNeverElected: the stopped replica has the newest log, and
 // only one other replica is left. That other replica leads, with the vote and
-// the log entries of the stopped one.
+// the log entries of the stopped replica.
 func TestStoppedReplicaIsNeverElected(t *testing.T) {
 	d := newDrill(t, 3, 8)
 	d.until("leaders", 60, func() bool { return d.led(8) })
@@ -111,7 +111,7 @@ func TestStoppedReplicaIsNeverElected(t *testing.T) {
 
 // TestDamagedReplicaSendsNothing: a damaged replica sends neither votes nor
 // acknowledgments, so one healthy replica of three can neither lead nor commit.
-// Once the third replica is back, the two healthy replicas can do both.
+// Once the third replica is back, the two healthy replicas can lead and commit.
 func TestDamagedReplicaSendsNothing(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
@@ -143,8 +143,8 @@ func TestDamagedReplicaSendsNothing(t *testing.T) {
 	}
 }
 
-// TestGroupOfStoppedReplicasHasNoLeader: the last leader steps down and wakes the
-// others.
+// TestGroupOfStoppedReplicasHasNoLeader: the last leader steps down and wakes
+// the other replicas.
 func TestGroupOfStoppedReplicasHasNoLeader(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
@@ -179,7 +179,7 @@ func TestStoppedSoleReplicaReportsNoQuorum(t *testing.T) {
 }
 
 // TestLaterGenerationIsNotStopped: a report about an earlier generation does
-// not affect this one, and StopDamaged overrides StopUnsupported.
+// not affect the current generation, and StopDamaged overrides StopUnsupported.
 func TestLaterGenerationIsNotStopped(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	core := d.nodes[0].driver.Core()

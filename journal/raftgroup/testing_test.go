@@ -18,7 +18,7 @@ import (
 var _ Log = (*wal.Log)(nil)
 
 // machine is an in-memory state machine. It records its input, checks the
-// order, and reports how much of it would survive a power cut.
+// order, and reports how much of the input would survive a power cut.
 type machine struct {
 	mu      sync.Mutex
 	entries map[sharding.ShardID][]journal.Committed

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// resumeTicks is how many ticks an interrupted snapshot can be resumed: for
-	// that long, the sender keeps the snapshot's file and the log entries after
-	// it, and the receiver keeps the received part.
+	// resumeTicks is the number of ticks for which an interrupted snapshot can
+	// be resumed. For that long, the sender keeps the snapshot's file and the
+	// log entries after it, and the receiver keeps the received part.
 	resumeTicks = 3000
 	// checkFilesTicks is the number of ticks between two checks of the kept files.
 	checkFilesTicks = 10
@@ -109,11 +109,11 @@ func (t *transfers) ship(out []*transfer.Outgoing, g *group, m *pb.Message) []*t
 	return append(out, transfer.New(header, n.ID))
 }
 
-// begin chooses the state to send and pins the log entries after it. It is
+// begin chooses the state to send and pins the log entries that follow. It is
 // either the group's existing file, or a state that is to be written to a new
-// file; its index may differ from the index that raft was given. A direct
-// transfer streams the state from the store instead. Core.ReportSnapshot must
-// be called even after an error.
+// file; the state's index may differ from the index that raft was given. A
+// direct transfer streams the state from the store instead. Core.ReportSnapshot
+// must be called even after an error.
 func (t *transfers) begin(g *group, o *transfer.Outgoing, direct bool) error {
 	t.detach(g, o)
 	if g == nil || g.replica != uint64(o.From) || !g.leader {
@@ -144,7 +144,7 @@ func (t *transfers) begin(g *group, o *transfer.Outgoing, direct bool) error {
 	return nil
 }
 
-// newFile starts a new file for the group and drops any previous one.
+// newFile starts a new file for the group and drops any previous file.
 func (t *transfers) newFile(g *group, head statefile.Header) *snapdir.SendFile {
 	f := t.files.NewSendFile(g.shard, g.replica, head)
 	t.discardFile(g)
@@ -153,8 +153,8 @@ func (t *transfers) newFile(g *group, head statefile.Header) *snapdir.SendFile {
 	return f
 }
 
-// discardFile removes the file from the group. It is deleted once it is no
-// longer being sent.
+// discardFile removes the file from the group. The file is deleted once it is
+// no longer being sent.
 func (t *transfers) discardFile(g *group) {
 	f := g.transfer.file
 	g.transfer.file = nil
@@ -182,7 +182,7 @@ func (t *transfers) detach(g *group, o *transfer.Outgoing) {
 func (t *transfers) finishSend(g *group, o *transfer.Outgoing, err error) (status raft.SnapshotStatus, there bool) {
 	o.Release()
 	t.sending--
-	until := t.now // a snapshot without a file, or with a damaged one, starts over
+	until := t.now // a snapshot without a file, or with a damaged file, starts over
 	if damage := o.Damage(); damage != nil {
 		t.stats.SnapshotFilesDamaged++
 		t.opts.Logger.Error("snapshot file is damaged; writing it again", "shard_id", uint64(o.Shard), "error", damage)
@@ -231,7 +231,7 @@ func (t *transfers) hasPins(g *group) bool {
 	return pins.HasPins() && g.leader
 }
 
-// trackFiles adds the group to those whose files are checked.
+// trackFiles adds the group to the groups whose files are checked.
 func (t *transfers) trackFiles(g *group) {
 	if !slices.Contains(t.withFiles, g) {
 		t.withFiles = append(t.withFiles, g)
@@ -262,8 +262,8 @@ func (t *transfers) tick() {
 }
 
 // keepLog saves the entries that are about to be truncated if a snapshot
-// transfer needs them. If they do not fit or cannot be written, the snapshot is
-// sent in vain, and another snapshot must follow it.
+// transfer needs them. If the entries do not fit or cannot be written, the
+// snapshot is sent in vain, and another snapshot must follow it.
 func (t *transfers) keepLog(g *group) {
 	if !t.hasPins(g) || t.files == nil {
 		g.log.DropCatchUp()

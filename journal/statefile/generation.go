@@ -8,17 +8,17 @@ import (
 
 // Generation is the current generation of a shard on this node, as recorded in
 // the log. The store's keys contain its number. A new generation starts with
-// each replica that is created after another was removed, and with each
+// each replica that is created after another replica was removed, and with each
 // installed snapshot.
 type Generation struct {
 	Shard sharding.ShardID
 	// Generation is the number of the current generation or, if Gone is set, of
-	// the next one.
+	// the next generation.
 	Generation uint32
 	// Gone means that no replica of the shard is on this node.
 	Gone bool
 	// Install is the snapshot that the generation started from, or nil if there
-	// is none or the log knows that it is no longer needed.
+	// is no such snapshot or the log knows that it is no longer needed.
 	Install *Install
 }
 

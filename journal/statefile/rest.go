@@ -12,9 +12,10 @@ import (
 // chunk.
 var ErrNoBoundary = errors.New("the offset is not between two chunks of the snapshot")
 
-// NewReaderFrom returns a reader for the bytes of a stream from offset on, which is 0 or
-// was the Offset of a Reader of the same stream. It returns only chunks whose
-// checksum it has verified; damage is journal.ErrDamaged.
+// NewReaderFrom returns a reader for the bytes of a stream from offset on. The
+// offset is 0, or the Offset of an earlier Reader of the same stream. The new
+// reader returns only chunks whose checksum it has verified; damage is
+// journal.ErrDamaged.
 func NewReaderFrom(stream io.ReaderAt, size, offset int64) (io.Reader, error) {
 	r := &offsetReader{from: stream, size: size, at: offset}
 	if offset == 0 || offset == size {

@@ -44,8 +44,7 @@ func TestReaderResumesAfterInterruption(t *testing.T) {
 }
 
 // TestOffsetReaderReturnsNoDamagedBytes flips each bit of a stream. The reader
-// returns only bytes as they were written, and nothing from the damaged part
-// on.
+// returns only correct bytes, and no bytes from the damaged part on.
 func TestOffsetReaderReturnsNoDamagedBytes(t *testing.T) {
 	whole := stream(t, &pairs{n: 3, size: 10})
 	for i := range whole[:len(whole)-len(Digest{})] {

@@ -111,8 +111,9 @@ func TestStreamsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamagedStreamsAreRejected flips each bit, truncates at each length, and
-// omits, repeats and swaps whole chunks.
+// TestDamagedStreamsAreRejected flips each bit of a stream, truncates the
+// stream at each length, and omits, repeats and swaps whole chunks. Each
+// damaged stream is rejected.
 func TestDamagedStreamsAreRejected(t *testing.T) {
 	b := stream(t, &pairs{n: 3, size: 10})
 	for i := range b {

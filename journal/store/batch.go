@@ -9,8 +9,8 @@ import (
 // reused. The zero Batch is empty and ready to use. It serves one goroutine.
 type Batch struct {
 	// Pause, if set, is called between two parts of a batch that is committed
-	// to Badger in several parts, with the duration of the last one. Reset does
-	// not clear it.
+	// to Badger in several parts, with the duration of the last part. Reset
+	// does not clear it.
 	Pause func(took time.Duration)
 
 	buf []byte

@@ -14,21 +14,23 @@ var (
 	// intact; free space and open the store again.
 	ErrNoRoom = errors.New("journal store: no space left on the disk")
 	// ErrValueTooLarge: a value exceeds MaxValueBytes. The parts of the batch
-	// after it were not written; the caller must stop.
+	// after that value were not written; the caller must stop.
 	ErrValueTooLarge = errors.New("journal store: value too large")
-	// ErrVersion: the version of a batch is not above the last one.
+	// ErrVersion: the version of a batch is not above the version of the last
+	// batch.
 	ErrVersion = errors.New("journal store: version out of order")
 )
 
 // DamageError reports stored bytes that contradict a checksum, a length or the
-// log, where they are, and what an operator can do about it. It wraps
+// log, where they are, and the action that an operator can take. It wraps
 // journal.ErrDamaged. The damaged data was not served.
 type DamageError struct {
 	// Where is a file's base name, or a class of keys and the shard.
 	Where string
 	// What is the kind of damage.
 	What string
-	// Action is what the operator can do; empty if the caller knows better.
+	// Action is the advice to the operator. It is empty if the caller can give
+	// better advice.
 	Action string
 }
 

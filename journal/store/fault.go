@@ -11,8 +11,8 @@ import (
 // Badger reads tables through memory mappings. A page that the disk cannot read
 // causes a fault, which ends the process without naming the file, unless the
 // goroutine has asked for a panic instead. The goroutines that compact tables
-// belong to Badger, so a fault in one of them does end the process. The next
-// start reads the files and names the damaged one.
+// belong to Badger, so a fault in such a goroutine does end the process. The
+// next start reads the files and names the damaged file.
 
 // panicOnFault turns faults of the goroutine into panics until the returned
 // function is called.

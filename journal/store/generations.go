@@ -13,8 +13,9 @@ import (
 type Generation struct {
 	Shard      sharding.ShardID
 	Generation uint32
-	// Marked means that the generation has an applied state. A generation without
-	// one is being deleted, or is a snapshot that was not completely installed.
+	// Marked means that the generation has an applied state. A generation
+	// without an applied state is being deleted, or is a snapshot that was not
+	// completely installed.
 	Marked  bool
 	Applied Applied
 }

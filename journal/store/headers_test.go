@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestOpenNamesDamagedHeaders: if the header of a file that is no table is
+// TestOpenNamesDamagedHeaders: if the header of a file that is not a table is
 // damaged, Open fails with an error that names the file and a remedy that
 // works.
 func TestOpenNamesDamagedHeaders(t *testing.T) {

@@ -71,7 +71,7 @@ func TestHeadTimers(t *testing.T) {
 }
 
 // TestHeadHoldsTimers pins the bytes of an entity row with inline timers, and
-// rejects invalid ones.
+// rejects invalid rows.
 func TestHeadHoldsTimers(t *testing.T) {
 	set, _ := HeadTimers("").With("ring", 5)
 	set, _ = set.With("a", -1)

@@ -100,9 +100,9 @@ const (
 )
 
 // newTables is the number of new tables, one per memtable, that are compacted
-// into the levels at a time: 160 MiB. The more there are, the less often the
-// same data is rewritten. A read checks at most twice as many, or three times
-// as many if compaction lags.
+// into the levels at a time: 160 MiB. The more new tables there are, the less
+// often the same data is rewritten. A read checks at most twice as many tables,
+// or three times as many if compaction lags.
 const newTables = 20
 
 // stalledTables is the number of new tables at which writes wait for

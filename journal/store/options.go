@@ -12,12 +12,12 @@ import (
 
 // Options configure a Store. Zero fields get the default.
 type Options struct {
-	// MemTableBytes is the size of a memtable. About MemTableBytes times Memtables
-	// of data are not durable and have to be applied again at a start. If the
-	// store was killed with a larger memtable size, one memtable of that size is
-	// added to this. Each memtable needs about 1.3 times MemTableBytes of
-	// anonymous memory. Turning a memtable into a table takes 4 ms of processor
-	// time per MiB. Default 8 MiB.
+	// MemTableBytes is the size of a memtable. About MemTableBytes times
+	// Memtables of data are not durable and have to be applied again at a
+	// start. If the store was killed with a larger memtable size, one memtable
+	// of that size is added to this amount. Each memtable needs about 1.3 times
+	// MemTableBytes of anonymous memory. Turning a memtable into a table takes
+	// 4 ms of processor time per MiB. Default 8 MiB.
 	MemTableBytes int64
 	// Memtables is the number of memtables that may wait for the disk. Default
 	// 4.
@@ -30,13 +30,13 @@ type Options struct {
 	IndexCacheBytes int64
 	// Compactors is the number of compaction goroutines, at least 2. Default 2.
 	Compactors int
-	// Watermark is the last durable version recorded in the log. If the tables end
-	// before it, Open fails before it changes anything.
+	// Watermark is the last durable version recorded in the log. If the tables
+	// end before this version, Open fails and changes nothing.
 	Watermark uint64
 	// Leftover reports to Verify whether a generation of a shard may be
 	// incomplete according to the log: it is being deleted, or the next start
 	// installs its snapshot again. By default a generation may be incomplete if
-	// the shard has a complete one.
+	// the shard has a complete generation.
 	Leftover func(shard sharding.ShardID, generation uint32) bool
 	// ReadOnly opens without writing anything, for Verify.
 	ReadOnly bool
@@ -48,8 +48,8 @@ type Options struct {
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
 	// Fatal is called from any goroutine if the store cannot continue, and
-	// should end the process. Its argument names the file. The default, and the
-	// fallback if it returns, is a panic.
+	// should end the process. Its argument names the file. If Fatal is not set,
+	// or if it returns, the store panics.
 	Fatal func(error)
 	// Logger receives Badger's warnings. Default: discarded.
 	Logger *slog.Logger
@@ -113,8 +113,8 @@ func (o Options) Validate() error {
 }
 
 // MaxValueBytes bounds a value's body. Badger would store larger values in its
-// value log, which returns an empty value for damaged data. It is 1 MiB minus
-// the frame, and less with memtables below 7 MiB.
+// value log, which returns an empty value for damaged data. The bound is 1 MiB
+// minus the frame, and less with memtables below 7 MiB.
 func (o Options) MaxValueBytes() int {
 	return int(o.withDefaults().valueThreshold()) - frameBytes - 1
 }

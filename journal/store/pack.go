@@ -8,11 +8,11 @@ import (
 )
 
 // An event block holds consecutive records of one entity in one value. The
-// division into blocks is local to a replica. It may differ when records are
+// division into blocks is local to a replica, and may differ when records are
 // written again after a crash, so blocks of one entity may overlap, and an
-// older block may survive between newer ones. Each block therefore names the
-// record that precedes its first one. A reader skips a block if it has not seen
-// that record yet, and skips records that it has already seen.
+// older block may survive between newer blocks. Each block therefore names the
+// record that precedes its first record. A reader skips a block if it has not
+// seen that record yet, and skips records that it has already seen.
 //
 // Body, little endian: previous index u64, previous ordinal u32 (zeros before
 // the entity's first record), then for each record: index u64, ordinal u32, the

@@ -15,10 +15,11 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Badger opens tables in its own goroutines. A damaged table there ends the
-// process with a panic, or is skipped with a log line, and a missing manifest
-// makes Badger delete every table. The files are therefore verified before
-// Badger touches the directory, in a goroutine that recovers from panics.
+// Badger opens tables in its own goroutines. In these goroutines, a damaged
+// table ends the process with a panic, or is skipped with a log line, and a
+// missing manifest makes Badger delete every table. The files are therefore
+// verified before Badger touches the directory, in a goroutine that recovers
+// from panics.
 
 // removeEmptyLogs deletes empty memtable logs, which a kill between two system
 // calls leaves behind and which Badger refuses to open.
@@ -46,8 +47,9 @@ func removeEmptyLogs(dir string) (removed int, err error) {
 // fitMemtables returns the memtable size, at least bytes, with which a killed
 // store can be opened. Badger replays each memtable log into one memtable and
 // ends the process if the log does not fit. A new log file is twice as large as
-// the memtable size that was configured then. A log that was replayed before is
-// as large as its content, which takes less than twice that space in memory.
+// the memtable size that was configured when it was created. A log that was
+// replayed before is as large as its content, which takes less than twice that
+// space in memory.
 func fitMemtables(dir string, bytes int64) (int64, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.mem"))
 	if err != nil {

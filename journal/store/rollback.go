@@ -16,7 +16,7 @@ import (
 // Rolled back to the watermark recorded in the log, the store again equals the
 // result of a prefix of the log, and the entries after it can be applied as if
 // for the first time. If a crash happens before Watermark reaches the new
-// version, the next start rolls back to the recorded watermark again.
+// version, the next process rolls back to the recorded watermark again.
 func (s *Store) RollBack(version uint64) (uint64, error) {
 	highest := s.MaxVersion()
 	if highest <= version {

@@ -32,14 +32,14 @@ func (s *Store) hasSpaceToClose() bool {
 	return s.opts.ReadOnly || err != nil || free >= uint64(s.opts.Memtables+1)*uint64(s.opts.MemTableBytes)
 }
 
-// UnmergedBytes returns roughly how much Badger has to compact: new tables, and
-// the excess of levels over their target size. If it keeps growing, writes
-// outpace compaction and eventually wait for it.
+// UnmergedBytes returns roughly the number of bytes that Badger has to compact:
+// new tables, and the excess of levels over their target size. If the result
+// keeps growing, writes outpace compaction and eventually wait.
 func (s *Store) UnmergedBytes() int64 { return unmergedBytes(s.db.Levels()) }
 
-// unmergedBytes computes UnmergedBytes for levels. It counts bytes, because Badger
-// may merge new tables into one instead of compacting them down, and fills a
-// level far beyond its size before it empties it.
+// unmergedBytes computes UnmergedBytes for levels. It counts bytes, because
+// Badger may merge new tables into one instead of compacting them down, and
+// fills a level far beyond its target size before it empties the level.
 func unmergedBytes(levels []badger.LevelInfo) int64 {
 	bytes := levels[0].Size
 	for _, l := range levels[1:] {

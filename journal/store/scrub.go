@@ -16,16 +16,17 @@ import (
 // ScrubOptions configure Scrub.
 type ScrubOptions struct {
 	// BytesPerSecond is the rate at which table files are read, at least
-	// MinScrubRate. A MiB takes 3.5 ms of processor time, so 2 MiB/s use 0.7% of a
-	// core. A table is in memory while it is read, so it is read within 8 s
-	// however large it is, and a longer pause follows it to keep the rate.
+	// MinScrubRate. A MiB takes 3.5 ms of processor time, so 2 MiB/s use 0.7%
+	// of a core. A table is in memory while it is read, so a table of any size
+	// is read within 8 s, and a longer pause after a large table keeps the
+	// rate.
 	BytesPerSecond int64
 	// Every is the minimum time between the starts of two passes. Default one
 	// minute.
 	Every time.Duration
 	// Damaged is called with damage, each time a pass finds it: a *DamageError
-	// that names the table. Any row of the store may be affected. It may block.
-	// Required.
+	// that names the table. Any row of the store may be affected. Damaged may
+	// block. Required.
 	Damaged func(err error)
 }
 
@@ -33,7 +34,7 @@ type ScrubOptions struct {
 const MinScrubRate = 64 << 10
 
 const (
-	// scrubTable bounds how long a table is in memory.
+	// scrubTable bounds the time for which a table is in memory.
 	scrubTable = 8 * time.Second
 	// scrubKept is the largest buffer that is kept for the next table.
 	scrubKept = 32 << 20
@@ -67,10 +68,10 @@ func (s *Store) ScrubStats() ScrubStats {
 }
 
 // Scrub repeatedly reads the files of all tables at a low rate until ctx ends,
-// and verifies every block and value as a start does. It finds damage in data
-// that is never read, but not data that a compaction has already dropped. Only
-// one goroutine at a time may call Scrub on a store, and the call must end
-// before Close.
+// and verifies every block and value as Open does. It finds damage in data that
+// is never read, but not data that a compaction has already dropped. Only one
+// goroutine at a time may call Scrub on a store, and the call must end before
+// Close.
 func (s *Store) Scrub(ctx context.Context, o ScrubOptions) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("scrub: %w", err)

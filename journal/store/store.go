@@ -16,7 +16,7 @@ import (
 const partBytes = 64 << 10
 
 // Store is the journal's Badger database. Write is for one goroutine; all other
-// methods may be called from any.
+// methods may be called from any goroutine.
 type Store struct {
 	dir  string
 	db   *badger.DB
@@ -53,11 +53,11 @@ func (s *Store) MaxVersion() uint64 {
 }
 
 // Watermark returns the highest version that is durable together with all lower
-// ones: in finished tables that are synced, listed in a synced manifest, and
-// whose names are synced. It takes microseconds, plus the sync of a directory
-// if there is a new table. The guarantee holds only for a value that was
-// returned, because Watermark itself does that sync: a power cut may lose any
-// version above the last returned value.
+// versions: they are in finished tables that are synced and listed in a synced
+// manifest, and the names of these tables are synced. It takes microseconds,
+// plus the sync of a directory if there is a new table. The guarantee holds
+// only for a value that was returned, because Watermark itself does that sync:
+// a power cut may lose any version above the last returned value.
 func (s *Store) Watermark() uint64 {
 	s.naming.Lock()
 	defer s.naming.Unlock()
@@ -81,9 +81,9 @@ func (s *Store) Watermark() uint64 {
 
 // Write writes the batch under the version, which must be above MaxVersion.
 // When it returns, the batch is in Badger's memtable and readable at the
-// version. A crash may lose any part of it until Watermark reaches the version.
-// The batch may be reused afterwards. After an error the state of the store is
-// unknown: the process must stop and recover.
+// version. A crash may lose any part of the batch until Watermark reaches the
+// version. The batch may be reused afterwards. After an error the state of the
+// store is unknown: the process must stop and recover.
 func (s *Store) Write(b *Batch, version uint64) (err error) {
 	if version <= s.MaxVersion() {
 		return fmt.Errorf("%w: %d after %d", ErrVersion, version, s.MaxVersion())

@@ -216,8 +216,8 @@ func TestViewsAndLargeBatches(t *testing.T) {
 	}
 }
 
-// TestRollBack restores overwritten, deleted and new keys, also after
-// reopening.
+// TestRollBack checks that a rollback restores overwritten and deleted keys and
+// removes new keys, also after the store is reopened.
 func TestRollBack(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, small)
@@ -375,7 +375,7 @@ func TestRoom(t *testing.T) {
 }
 
 // TestCloseWaitsForViews: Close waits for open views, and no view can be opened
-// after it has begun.
+// after Close has begun.
 func TestCloseWaitsForViews(t *testing.T) {
 	s := open(t, t.TempDir(), small)
 	put(t, s, 1, 1, 10, 10)

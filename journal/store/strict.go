@@ -11,8 +11,8 @@ import (
 )
 
 // StrictGet reads the newest version of a key, up to version at, and proves its
-// answer. If a block of a table is bad, Badger returns an older version or
-// none, without an error, so the answer of a View proves nothing. StrictGet
+// answer. If a block of a table is bad, Badger returns an older version or no
+// version, without an error, so the answer of a View proves nothing. StrictGet
 // instead reads each table that may contain the key from its file, and verifies
 // the checksum of every block that it uses.
 //
@@ -21,14 +21,14 @@ import (
 // class if Badger returned a value that no file contains. Any other error is
 // the store's.
 //
-// It covers only the current tables. An earlier compaction that encountered a
-// bad block may have dropped the data after it. A caller that knows from
-// elsewhere that a value must exist therefore has to treat any other answer as
-// damage.
+// StrictGet covers only the current tables. An earlier compaction that
+// encountered a bad block may have dropped the data after it. A caller that
+// knows from elsewhere that a value must exist therefore has to treat any other
+// answer as damage.
 //
 // As for a View, the version must be at least the argument of the last
 // SetDiscard. Tables are read one at a time, calls are serialized, and
-// compactions continue meanwhile. It needs about one millisecond per MiB of
+// compactions continue meanwhile. A call needs about one millisecond per MiB of
 // tables that may contain the key, which may include all new tables.
 func (s *Store) StrictGet(key []byte, at uint64) (body []byte, found bool, err error) {
 	s.strict.Lock()
@@ -75,8 +75,8 @@ func (s *Store) StrictGet(key []byte, at uint64) (body []byte, found bool, err e
 
 // StrictCheck verifies every table that may contain keys with the prefix, block
 // by block and value by value, as StrictGet does. nil proves that rows missing
-// from a scan of the prefix are in no table. It is for callers that found a row
-// missing. Errors are as for StrictGet.
+// from a scan of the prefix are in no table. StrictCheck is for callers that
+// found a row missing. Errors are as for StrictGet.
 func (s *Store) StrictCheck(prefix []byte) error {
 	s.strict.Lock()
 	defer s.strict.Unlock()

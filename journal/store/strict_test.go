@@ -30,9 +30,9 @@ func strictly(t *testing.T, s *Store, key []byte, at uint64) (string, bool) {
 	return string(body), found
 }
 
-// TestStrictGetReadsAsAView: without damage, a strict read returns the same as
-// a read of a view, at every version, for values and deletions in memtables and
-// in tables.
+// TestStrictGetReadsAsAView: without damage, a strict read returns the same
+// result as a read of a view, at every version, for values and deletions in
+// memtables and in tables.
 func TestStrictGetReadsAsAView(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, small)
@@ -275,8 +275,8 @@ func (d *badSectors) OpenFile(name string, access disk.Access) (disk.File, error
 	return f, err
 }
 
-// TestUnreadableTablesAreNamed: strict reads and the next start name an
-// unreadable table.
+// TestUnreadableTablesAreNamed: strict reads, and the next Open, name an
+// unreadable table in their errors.
 func TestUnreadableTablesAreNamed(t *testing.T) {
 	made, _ := twoVersions(t, 100)
 	dir := filepath.Join(t.TempDir(), "copy")

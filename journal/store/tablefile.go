@@ -85,7 +85,7 @@ type restError struct{ error }
 func (e *restError) Unwrap() error { return e.error }
 
 // openTableFile reads the file of a table and verifies its index. Every error
-// is a *DamageError, except those of the process itself or of rest.
+// is a *DamageError, except errors of the process itself and of rest.
 func openTableFile(fsys disk.FS, dir string, id uint64, compression options.CompressionType, r *reading) (f *tableFile, err error) {
 	f = &tableFile{name: table.IDToFilename(id)}
 	data, err := r.file(fsys, filepath.Join(dir, f.name))

@@ -11,10 +11,10 @@ import (
 )
 
 // In a key, the name of a timer is preceded by the incarnation of its entity,
-// unless that is the first one: 0 u8 and the incarnation u32, big endian. The
-// incarnation counts how often the entity was deleted while it had timers.
+// unless it is the first incarnation: 0 u8 and the incarnation u32, big endian.
+// The incarnation counts how often the entity was deleted while it had timers.
 // Names never begin with 0, so the rows of an entity's timers are grouped by
-// incarnation, and those of the first incarnation come last.
+// incarnation, and the rows of the first incarnation come last.
 
 const lifeBytes = 1 + 4
 
@@ -188,9 +188,9 @@ func (v *verifier) dueTimer(k Key, body []byte) error {
 
 // HeadTimers are the names and due times of the timers that are stored in the
 // entity row itself. These are an entity's first few timers, so that setting or
-// removing them writes only one more key, that of the due time. The encoding is
-// ordered by name, each timer as name str8, due i64. A value is never modified.
-// The zero value is empty.
+// removing one of these timers writes only one more key, the key of the due
+// time. The encoding is ordered by name, each timer as name str8, due i64. A
+// value is never modified. The zero value is empty.
 type HeadTimers string
 
 const (
@@ -262,7 +262,7 @@ func (t HeadTimers) With(name string, due int64) (HeadTimers, bool) {
 	return HeadTimers(append(dst, after...)), true
 }
 
-// Without returns the timers except the named one.
+// Without returns the timers except the named timer.
 func (t HeadTimers) Without(name string) HeadTimers {
 	for rest := t; len(rest) > 0; {
 		before := len(t) - len(rest)

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestTimersRoundTrip encodes and decodes a timer of an earlier release, a
-// schedule, and a timer of a traced command.
+// TestTimersRoundTrip checks that a timer of an earlier release, a schedule,
+// and a timer of a traced command decode to the encoded values.
 func TestTimersRoundTrip(t *testing.T) {
 	schedule := journal.AppendSchedule(nil, &journal.Schedule{Expression: []byte("@daily"), Zone: []byte("Asia/Tokyo"), Missed: 2, Made: 1})
 	for want, timer := range map[string]Timer{

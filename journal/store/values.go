@@ -53,7 +53,7 @@ type Head struct {
 	Set       HeadTimers       // the timers that have no row of ClassTimer
 	Life      uint32           // number of incarnations that ended with timers left to be removed
 	Left      uint32           // number of timers of earlier incarnations that are not removed yet
-	CutTo     journal.Sequence // records that end before it are still to be truncated; 0 for none
+	CutTo     journal.Sequence // records that end before this sequence are still to be truncated; 0 for none
 	Run       HeadRun          // status of the run; empty if the entity is no run
 	Cut       *Cut             // nil if no records were truncated; never modified
 }
@@ -79,8 +79,9 @@ func (s *Snapshots) Len() int {
 	return n
 }
 
-// Add adds the newest snapshot, which may replace one at the same sequence. It
-// returns the snapshots to be removed so that keep snapshots remain.
+// Add adds the newest snapshot, which may replace a snapshot at the same
+// sequence. It returns the snapshots to be removed so that keep snapshots
+// remain.
 func (s *Snapshots) Add(newest journal.Sequence, keep int) (gone []journal.Sequence) {
 	all := append([]journal.Sequence{}, s[:s.Len()]...)
 	if n := len(all); n == 0 || all[n-1] < newest {

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// entityCheck tracks the records of one entity: each must follow the previous
-// one, from the first one or from the truncation point on, and the last must
-// match the entity row.
+// entityCheck tracks the records of one entity: each record must follow the
+// previous record, from the first record or from the truncation point on, and
+// the last record must match the entity row.
 type entityCheck struct {
 	key     []byte // encoded as in keys; nil between entities
 	cut     *Cut   // start of the entity's records; nil if none were truncated

@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// Loss describes what AcceptLoss truncated.
+// Loss describes the effect of AcceptLoss.
 type Loss struct {
 	// Damage is the first damage found.
 	Damage *DamageError
@@ -22,11 +22,12 @@ type Loss struct {
 const lostSuffix = ".lost"
 
 // AcceptLoss truncates a damaged log at its first damage, so that Open accepts
-// the part before it. The node loses the acknowledged records after the damage.
-// An operator should therefore decide this, and only if this node cannot be
-// rebuilt from other nodes. The original files are kept under names that end in
-// .lost, as far as they can be read. AcceptLoss returns nil for a log without
-// damage, which it does not change. After an error it can be called again.
+// the part before the damage. The node loses the acknowledged records after the
+// damage. An operator should therefore decide this, and only if this node
+// cannot be rebuilt from other nodes. The original files are kept under names
+// that end in .lost, as far as they can be read. AcceptLoss returns nil for a
+// log without damage, which it does not change. After an error it can be called
+// again.
 func AcceptLoss(fsys disk.FS, dir string) (*Loss, error) {
 	c := lossAcceptor{fs: fsys, dir: dir}
 	loss, err := c.run()

@@ -3,10 +3,10 @@ package wal
 // Append appends a record whose payload is the concatenation of the given
 // slices, and returns its position. It does no I/O: the record is in memory
 // until Flush or Sync, and durable after Sync. The slices are copied and may be
-// reused. A record never spans segments; if it does not fit the last segment,
-// it starts a new one with its checkpoint. Append returns ErrPoisoned,
-// ErrClosed, ErrKind or a *RecordTooLargeError; after the last two the log can
-// still be used.
+// reused. A record never spans segments; if it does not fit into the last
+// segment, it starts a new segment with its checkpoint. Append returns
+// ErrPoisoned, ErrClosed, ErrKind or a *RecordTooLargeError; after the last two
+// errors the log can still be used.
 func (l *Log) Append(kind byte, payload ...[]byte) (Position, error) {
 	if l.err != nil {
 		return Position{}, l.err

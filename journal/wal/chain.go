@@ -38,7 +38,8 @@ func list(fsys disk.FS, dir string) (listing, error) {
 }
 
 // loadHeaders reads the headers of the segments that were not released, and
-// checks that none is missing and that each follows from the previous one.
+// checks that no segment is missing and that each follows from the previous
+// segment.
 func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) ([]segmentHeader, error) {
 	from, _ := slices.BinarySearch(numbers, m.first)
 	numbers = numbers[from:]
@@ -63,9 +64,9 @@ func loadHeaders(fsys disk.FS, dir string, id LogID, numbers []uint64, m mark) (
 	return headers, nil
 }
 
-// missingSegment returns the damage of a missing segment. If the segment is the oldest
-// one and a slot of the mark is invalid, the slot is reported as the damage, because
-// it may have recorded that the segment was released.
+// missingSegment returns the damage of a missing segment. If the segment is the
+// oldest segment and a slot of the mark is invalid, the slot is reported as the
+// damage, because that slot may have recorded that the segment was released.
 func missingSegment(number uint64, others []uint64, m mark) *DamageError {
 	if m.flaw == "" || number != m.first || len(others) == 0 {
 		return newDamage(segmentName(number), 0, "missing")

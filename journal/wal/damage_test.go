@@ -150,7 +150,7 @@ func refused(t *testing.T, w *testLog, file string) *DamageError {
 }
 
 // TestEveryFlippedByteIsDamage flips one bit in each byte of the segments
-// before the mark.
+// before the mark. Open must report each flip as damage.
 func TestEveryFlippedByteIsDamage(t *testing.T) {
 	w := threeSegments(t)
 	step := int64(1)
@@ -330,7 +330,7 @@ func acceptLoss(t *testing.T, w *testLog) {
 }
 
 // TestAcceptLossSurvivesCrashes cuts the power during each operation of
-// AcceptLoss and repeats it.
+// AcceptLoss, and then repeats AcceptLoss, which must succeed.
 func TestAcceptLossSurvivesCrashes(t *testing.T) {
 	for n := range 120 {
 		w := threeSegments(t)
@@ -386,7 +386,8 @@ func TestTruncatedRecordsAreNeverReadAgain(t *testing.T) {
 	}
 }
 
-// TestVerifyReportsEveryDamage damages a log in several places at once.
+// TestVerifyReportsEveryDamage damages a log in several places at once. Verify
+// must report each place and write nothing.
 func TestVerifyReportsEveryDamage(t *testing.T) {
 	w := threeSegments(t)
 	whole, err := Verify(w.disk, testDir)

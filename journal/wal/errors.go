@@ -40,7 +40,8 @@ type DamageError struct {
 	// Offset is where the damage starts in the file, in bytes; 0 if the file as
 	// a whole is wrong or missing.
 	Offset int64
-	// Reason says what is wrong, and Hint what an operator can do.
+	// Reason describes the fault, and Hint the action that an operator can
+	// take.
 	Reason, Hint string
 	// Err is the disk error, if there was one.
 	Err error

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRecordIsValidOnlyAtItsPosition reads a record as if it were in a different log,
-// segment, epoch or offset.
+// TestRecordIsValidOnlyAtItsPosition reads a record as if it were in a
+// different log, segment, epoch or offset, where it must be invalid.
 func TestRecordIsValidOnlyAtItsPosition(t *testing.T) {
 	id := LogID{1, 2, 3}
 	own := newCoder(id, 5, 9)

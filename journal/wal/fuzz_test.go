@@ -38,8 +38,8 @@ func goldenDisk(t testing.TB) (d *disktest.Crashable, names []string) {
 }
 
 // FuzzDamagedLog changes bytes of a valid log. Four bytes of input select each
-// change: the file, the position and the value. The log must be rejected as
-// damaged, or return nothing that was not appended and then work.
+// change: the file, the position and the value. The log must either be rejected
+// as damaged, or return only appended records and then work.
 func FuzzDamagedLog(f *testing.F) {
 	listing, err := os.ReadFile("testdata/v1.txt")
 	if err != nil {

@@ -149,7 +149,8 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// TestGoldenLogIsRead reads the files of testdata from a real directory.
+// TestGoldenLogIsRead copies the files of testdata to a real directory. They
+// must verify, and contain the expected records.
 func TestGoldenLogIsRead(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(goldenDir)); err != nil {

@@ -36,8 +36,8 @@ func TestTornTailStaysTruncated(t *testing.T) {
 		if got := replayed(t, w.Log); !slices.Equal(got, []string{"synced"}) {
 			t.Fatalf("after the tear: %v", got)
 		}
-		// An epoch record comes first. Append another record so that the next one
-		// starts at the same offset as "behind-1" did.
+		// An epoch record comes first. Append another record so that the next
+		// record starts at the same offset as "behind-1" did.
 		if _, err := w.Append(2, bytes.Repeat([]byte("f."), (1016-epochRecordBytes-recordHeaderBytes)/2)); err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,8 @@ func TestTornTailStaysTruncated(t *testing.T) {
 }
 
 // TestRecycledSegmentNeverYieldsOldRecords fills recycled files with fewer
-// records than they contained.
+// records than they contained before. A replay must return none of the earlier
+// records.
 func TestRecycledSegmentNeverYieldsOldRecords(t *testing.T) {
 	w := newTestLog(t, Options{RecycleSegments: 3})
 	for round := range 12 {
@@ -102,8 +103,9 @@ func TestReleaseKeepsFilesToRecycle(t *testing.T) {
 	}
 }
 
-// TestReleaseUpToAPendingSegment releases the segments before one that exists
-// only in memory.
+// TestReleaseUpToAPendingSegment releases the segments before a segment that
+// exists only in memory. The last segment on disk is freed only after the new
+// segment was synced.
 func TestReleaseUpToAPendingSegment(t *testing.T) {
 	w := newTestLog(t, Options{})
 	w.SetCheckpoint(func(dst []byte) []byte { return append(dst, "checkpoint."...) })
@@ -248,7 +250,7 @@ func TestAppendBounds(t *testing.T) {
 }
 
 // TestFullSegmentIsNotAppendedTo opens a log whose last segment has no space
-// for the record of a new epoch.
+// for the record of a new epoch. No record may be lost.
 func TestFullSegmentIsNotAppendedTo(t *testing.T) {
 	for room := int64(0); room < 40; room += 8 {
 		w := newTestLog(t, Options{SegmentBytes: 8192})
@@ -321,7 +323,7 @@ func TestReplayOrder(t *testing.T) {
 }
 
 // TestSegmentBytesMayChange opens a log with a different segment size than it
-// was created with.
+// was created with. All records must still be replayed.
 func TestSegmentBytesMayChange(t *testing.T) {
 	w := threeSegments(t)
 	for _, size := range []int64{8 << 10, 64 << 10, 16 << 10} {

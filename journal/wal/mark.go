@@ -21,7 +21,8 @@ const (
 	finalFlag   = 1
 )
 
-// mark records how far the log was synced. Invalid bytes before it are damage.
+// mark records the position up to which the log was synced. Invalid bytes
+// before that position are damage.
 type mark struct {
 	sequence uint64
 	// position is the end of the last synced record. Segment 0 means that the
@@ -30,14 +31,14 @@ type mark struct {
 	epoch    uint64
 	// first is the oldest segment that was not released.
 	first uint64
-	// lastCRC is the checksum of the record that ends at position, or 0 if
-	// there is none in its segment.
+	// lastCRC is the checksum of the record that ends at position, or 0 if its
+	// segment has no such record.
 	lastCRC uint32
 	// final means that the log was closed and nothing was written after position.
 	final bool
 	// flaw says why a slot in the file is invalid, and flawed is the number of
-	// that slot, which may have been the newest one. flaw is empty if all slots
-	// are valid. Neither is stored.
+	// that slot, which may have been the newest slot. flaw is empty if all
+	// slots are valid. Neither field is stored.
 	flaw   string
 	flawed int
 }
@@ -80,11 +81,11 @@ func decodeMark(b []byte) (m mark, id LogID, reason string) {
 	return m, id, ""
 }
 
-// markFile stores the mark in three slots. Two are written alternately, each
-// followed by a sync, so that a power cut during one write leaves the other
-// slot intact. The third is written after every sync of a segment, without a
-// sync of its own: it survives the end of the process, and after a power cut at
-// most the mark's last second is lost.
+// markFile stores the mark in three slots. Two slots are written alternately,
+// each followed by a sync, so that a power cut during one write leaves the
+// other slot intact. The third slot is written after every sync of a segment,
+// without a sync of its own: it survives the end of the process, and after a
+// power cut at most the mark's last second is lost.
 type markFile struct {
 	file    disk.File
 	id      LogID
@@ -107,7 +108,7 @@ func createMark(fsys disk.FS, path string, id LogID, m mark) error {
 }
 
 // readMark returns the newest valid slot of a mark file, and the synced slot to
-// write next: an invalid one, or else the older one.
+// write next: an invalid slot, or else the older slot.
 func readMark(data []byte) (m mark, id LogID, turn int, err error) {
 	var sequences [markSlots]uint64
 	found, flaw, flawed := false, "", 0

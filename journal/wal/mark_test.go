@@ -13,7 +13,8 @@ import (
 	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
-// TestDamageToOneMarkSlotIsTolerated damages each slot of the mark alone.
+// TestDamageToOneMarkSlotIsTolerated damages one slot of the mark at a time.
+// The log must still open.
 func TestDamageToOneMarkSlotIsTolerated(t *testing.T) {
 	for slot := range int64(markSlots) {
 		w := threeSegments(t)
@@ -30,8 +31,8 @@ func TestDamageToOneMarkSlotIsTolerated(t *testing.T) {
 	}
 }
 
-// TestMarkIsSyncedEachSecond counts the syncs of the mark while the clock
-// advances.
+// TestMarkIsSyncedEachSecond checks that the mark is synced about once a second
+// while records are appended, and once when the log is idle.
 func TestMarkIsSyncedEachSecond(t *testing.T) {
 	w := newTestLog(t, Options{})
 	start := w.Stats().MarkSyncs
@@ -81,7 +82,7 @@ func TestNewSegmentSyncsTheMark(t *testing.T) {
 
 // TestMarkSurvivesItsFailedSync fails the sync of the mark, lets the next
 // process read the slot that is not on disk, and cuts the power during each of
-// its first operations.
+// the first operations of that process.
 func TestMarkSurvivesItsFailedSync(t *testing.T) {
 	for seed := range uint64(200) {
 		w := newTestLog(t, Options{Rand: rand.New(rand.NewPCG(seed, 3)).Uint64})
@@ -142,8 +143,8 @@ func TestLaterRecordProvesDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// No later record says that the last record was synced, so damage to it cannot
-	// be distinguished from a torn write.
+	// No later record says that the last record was synced, so damage to the
+	// last record cannot be distinguished from a torn write.
 	if err := w.disk.Corrupt(path(segmentName(1)), three.Offset+100, 1); err != nil {
 		t.Fatal(err)
 	}

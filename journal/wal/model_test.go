@@ -261,7 +261,7 @@ func (w *model) close() error {
 }
 
 // after calls success if err is nil. Otherwise it ends the failed process and
-// starts the next one.
+// starts the next process.
 func (w *model) after(err error, success func()) error {
 	if err != nil {
 		return w.failed(err)

@@ -21,17 +21,17 @@ import (
 //
 // Problem: after a crash the last segment ends with bytes in an unknown state.
 // A record there may be torn, because the crash interrupted its write, or
-// damaged, because the disk lost bytes that were synced and acknowledged. The
-// first is normal and must be truncated; the second must stop the node, because
-// truncating it would silently lose acknowledged data.
+// damaged, because the disk lost bytes that were synced and acknowledged. A
+// torn record is normal and must be truncated. A damaged record must stop the
+// node, because truncating it would silently lose acknowledged data.
 //
-// Approach: three facts on disk distinguish the two.
+// Approach: three facts on disk distinguish torn from damaged records.
 //
 //   - The mark file records a position up to which the log was synced. An
 //     invalid record before the mark is damage.
 //   - Each record stores the offset up to which its segment was synced when the
-//     record was encoded. If a valid record after the first invalid one shows
-//     that the invalid record's offset was synced, the invalid record is
+//     record was encoded. If a valid record after the first invalid record
+//     shows that the invalid record's offset was synced, the invalid record is
 //     damage.
 //   - Each segment header stores where the previous segment ended, and is
 //     written only after that segment was synced. All segments except the last

@@ -11,13 +11,13 @@ import (
 
 // Options configure a log. Zero fields get the default.
 type Options struct {
-	// SegmentBytes is the length of new segment files, a multiple of 4,096 from 8
-	// KiB to 4 GiB; default 64 MiB. It may change between starts. Release frees
-	// space one segment at a time.
+	// SegmentBytes is the length of new segment files, a multiple of 4,096 from
+	// 8 KiB to 4 GiB; default 64 MiB. The length may change when the log is
+	// opened again. Release frees space one segment at a time.
 	SegmentBytes int64
-	// RecycleSegments is how many released files are kept for reuse; default 2,
-	// negative for none. Overwriting an existing file takes half to two thirds of
-	// the time needed to write a new one.
+	// RecycleSegments is how many released files are kept for reuse; default 2.
+	// A negative value means that no file is kept. Overwriting an existing file
+	// takes half to two thirds of the time needed to write a new file.
 	RecycleSegments int
 	// MaxRecordBytes bounds the payload of a record; default the smaller of 32
 	// MiB and half a segment.
@@ -27,7 +27,7 @@ type Options struct {
 	// Now is the clock that spaces the syncs of the mark and measures syncs;
 	// default time.Now.
 	Now func() time.Time
-	// Rand generates the id of a new log; default crypto/rand. It is not used
+	// Rand generates the id of a new log; default crypto/rand. Rand is not used
 	// for an existing log.
 	Rand func() uint64
 	// ObserveSync is called with the duration of each sync of a segment, on the

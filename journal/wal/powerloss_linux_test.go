@@ -173,7 +173,8 @@ func powerCycles(t *testing.T, fsys disk.FS, seed uint64, cycles int) (lost int,
 	return lost, nil
 }
 
-// TestPowerLoss cuts the power of a real file system under the log.
+// TestPowerLoss repeatedly cuts the power of a real file system under the log.
+// No synced record may be lost.
 func TestPowerLoss(t *testing.T) {
 	cycles := *powerCuts
 	lost, err := powerCycles(t, disk.OS{}, 1, cycles)

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// windowBytes is how much of a segment is read at a time.
+// windowBytes is the number of bytes of a segment that are read at a time.
 const windowBytes = 1 << 20
 
 // window reads a file through a buffer that grows to the largest record.
@@ -66,8 +66,8 @@ type reader struct {
 	window window
 	coder  coder
 	id     LogID
-	// next is where the next record starts, and limit where the last one must
-	// end.
+	// next is where the next record starts, and limit where the last record
+	// must end.
 	next    Position
 	limit   int64
 	lastCRC uint32
@@ -136,7 +136,8 @@ func (r *reader) newEpoch(payload []byte) (reason string) {
 // searches the bytes after r.next for a record of the same epoch that was
 // encoded when the segment was already synced beyond r.next. Such a record
 // proves that the bytes at r.next were synced too, and are damaged rather than
-// torn. It returns the offset of that record, or 0 if there is none.
+// torn. findDamageProof returns the offset of that record, or 0 if there is
+// none.
 func (r *reader) findDamageProof() (offset int64, err error) {
 	return r.find(r.next.Offset, r.next.Offset)
 }

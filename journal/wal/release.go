@@ -8,10 +8,10 @@ import (
 
 // Release frees every segment whose records are all before the position, and
 // returns their number. Up to RecycleSegments files are kept for new segments,
-// and the others are removed. The last segment on disk is never freed, so with
-// a checkpoint function the log always starts with a durable checkpoint. An
-// error of the mark poisons the log. If a file cannot be removed, the next Open
-// removes it.
+// and the other files are removed. The last segment on disk is never freed, so
+// with a checkpoint function the log always starts with a durable checkpoint.
+// An error of the mark poisons the log. If a file cannot be removed, the next
+// Open removes it.
 func (l *Log) Release(before Position) (freed int, err error) {
 	if l.err != nil {
 		return 0, l.err

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// markInterval is how far the durable mark of a busy log may lag.
+	// markInterval is the time by which the durable mark of a busy log may lag.
 	markInterval = time.Second
 	// keepBufferBytes is the largest buffer that is kept for the next batch.
 	keepBufferBytes = 8 << 20

@@ -17,7 +17,7 @@ type Report struct {
 	// Tail is the end of its records.
 	Mark, Tail Position
 	// Segments describes the segments that were not released, oldest first,
-	// except missing and unreadable ones.
+	// except missing and unreadable segments.
 	Segments []SegmentInfo
 	// Records and Bytes count the callers' valid records and their payloads.
 	Records uint64
@@ -156,7 +156,7 @@ func (v *verifier) readSegments(names listing) {
 	v.readRecords(before, nil)
 }
 
-// missing reports missing segments that are followed by others.
+// missing reports missing segments that are followed by existing segments.
 func (v *verifier) missing(from, to uint64, behind []uint64) {
 	if err := missingSegment(from, behind, v.mark); from == to || err.File == markName {
 		v.damage(err)

@@ -6,7 +6,7 @@
 // skips damage. Either all acknowledged records are replayed in order, or Open
 // names the file that lost records. It starts no goroutine and needs no lock. A
 // Log belongs to the goroutine of the ready loop; only Stats may be called from
-// others.
+// other goroutines.
 package wal
 
 import (
@@ -22,7 +22,7 @@ import (
 const CheckpointKind byte = 1
 
 // Position is a position in the log: the start of a record, or the end of the
-// last one.
+// last record.
 type Position struct {
 	// Segment is the number of a segment. Numbers start at 1 and are never
 	// reused.
@@ -63,7 +63,7 @@ type Log struct {
 	id         LogID
 	checkpoint func(dst []byte) []byte
 
-	segments []segment // on disk, oldest first; file is the last one
+	segments []segment // on disk, oldest first; file is the last segment
 	file     disk.File
 	free     []string // names of files that can be recycled
 	mark     *markFile
@@ -114,8 +114,8 @@ func (l *Log) Tail() Position { return l.next }
 // contain it.
 func (l *Log) ID() LogID { return l.id }
 
-// Segments describes the segment files on disk, oldest first. The last one is
-// active.
+// Segments describes the segment files on disk, oldest first. The last segment
+// is active.
 func (l *Log) Segments() []SegmentInfo {
 	infos := make([]SegmentInfo, len(l.segments))
 	for i, s := range l.segments {
@@ -124,12 +124,13 @@ func (l *Log) Segments() []SegmentInfo {
 	return infos
 }
 
-// SetCheckpoint sets the function that appends to dst, and returns, the state
-// that a reader needs if the log starts at this segment. Append calls it when a
-// record no longer fits into the segment. It must describe the state after all
-// records appended before that record. Its bytes become the first record of the
-// new segment, and are synced before Release may free an older segment. Without
-// a function, segments start without a checkpoint.
+// SetCheckpoint sets the checkpoint function. The function appends to dst the
+// state that a reader needs if the log starts at the new segment, and returns
+// the extended slice. Append calls the function when a record no longer fits
+// into the segment. The checkpoint must describe the state after all records
+// appended before that record. Its bytes become the first record of the new
+// segment, and are synced before Release may free an older segment. Without a
+// function, segments start without a checkpoint.
 func (l *Log) SetCheckpoint(fn func(dst []byte) []byte) { l.checkpoint = fn }
 
 // poison ends the log. It is unknown what a failed write or sync left on disk,

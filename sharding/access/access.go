@@ -65,7 +65,8 @@ type Rule struct {
 	// calls that concern no entity.
 	IDPrefixes []string `json:"idPrefixes,omitempty"`
 	// Commands are names of commands and queries, or prefixes of them followed
-	// by *. If empty, the rule matches all commands, and calls without one.
+	// by *. If empty, the rule matches all commands, and calls without a
+	// command.
 	Commands []string `json:"commands,omitempty"`
 }
 

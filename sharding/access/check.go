@@ -99,8 +99,8 @@ func (r Rule) lists() func(yield func(string, []string) bool) {
 }
 
 // CheckPrefix returns an error wrapping ErrInvalid if p is not a valid id
-// prefix. A variable must be followed by a separator: without one, the prefix
-// of al would also match the ids of alice.
+// prefix. A variable must be followed by a separator: without a separator, the
+// prefix for the caller al would also match ids for the caller alice.
 func CheckPrefix(p string) error {
 	if err := checkText("prefix of ids", p); err != nil {
 		return err

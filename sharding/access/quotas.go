@@ -7,7 +7,7 @@ import "fmt"
 type Quota uint8
 
 // The quotas. Per-second quotas limit the rate of work; the other quotas limit
-// how many of something exist at a time.
+// the number of objects that exist at a time.
 const (
 	CommandsPerSecond Quota = iota // commands and queries
 	FuelPerSecond

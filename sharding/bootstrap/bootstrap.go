@@ -1,5 +1,5 @@
 // Package bootstrap elects the node that bootstraps a new cluster, so that
-// nodes without data never create two.
+// nodes without data never create two clusters.
 //
 // A node that wants to bootstrap asks the other nodes for their bootstrap votes
 // and bootstraps once it has enough of them, including its own. A node votes
@@ -8,12 +8,13 @@
 // answers. Two nodes that need the vote of a common third node therefore cannot
 // both bootstrap.
 //
-// How many votes are enough depends on who wants the bootstrap. If the
-// configuration says so, the node needs the votes of all nodes that it knows,
-// and at least the configured number of votes, because the configuration may be
-// left over from before the node lost its disk. If an operator ordered it, the
-// node needs a majority of those nodes, counting itself, and none of the
-// answering nodes may belong to a cluster. Two majorities of the same nodes
+// The required number of votes depends on whether the configuration or an
+// operator asks for the bootstrap. If the node's configuration asks for it, the
+// node needs the votes of all nodes that it knows, and at least the configured
+// number of votes, because the configuration may be left over from before the
+// node lost its disk. If an operator ordered the bootstrap, the node needs the
+// votes of a majority of the nodes that it knows, counting itself, and none of
+// the answering nodes may belong to a cluster. Two majorities of the same nodes
 // overlap.
 //
 // If two nodes compete, a candidate ordered by an operator takes precedence
@@ -77,8 +78,8 @@ type Candidate struct {
 	decided bool
 }
 
-// New returns the candidate for one start of a node. The vote is the node's
-// stored vote.
+// New returns the candidate for one incarnation of a node. The vote is the
+// node's stored vote.
 func New(self sharding.NodeID, start uint64, given Vote) *Candidate {
 	return &Candidate{self: self, start: start, vote: given}
 }
@@ -116,8 +117,8 @@ func (f *Candidate) votedFor() sharding.NodeID {
 // Begin begins a round. wants says whether this node should bootstrap, and
 // ordered whether an operator ordered it. It returns the request to send to the
 // other nodes, and whether that request is a withdrawal. Nodes that do not want
-// to bootstrap send withdrawals too, because an earlier start of the node may
-// have collected votes.
+// to bootstrap send withdrawals too, because an earlier incarnation of the node
+// may have collected votes.
 func (f *Candidate) Begin(wants, ordered bool) (ask Vote, back bool) {
 	mine := f.votedFor() == f.self
 	switch {
@@ -142,7 +143,7 @@ func (f *Candidate) Begin(wants, ordered bool) (ask Vote, back bool) {
 
 // Decide reports whether this node bootstraps, given the answers to the round
 // of an attempt. answers has one element for each node asked, and expect is the
-// minimum number of nodes, including this one. Once Decide has returned true,
+// minimum number of nodes, including this node. Once Decide has returned true,
 // the node no longer changes its vote.
 func (f *Candidate) Decide(attempt Vote, expect int, answers []Answer) bool {
 	if !f.decided && f.vote == attempt && f.votedFor() == f.self && f.hasQuorum(attempt.Ordered, expect, answers) {

@@ -171,7 +171,7 @@ func (s *nodes) deliver() {
 	}
 }
 
-// act continues a node's round or starts the next one.
+// act continues a node's round or starts the next round.
 func (s *nodes) act(i int) {
 	n := s.nodes[i]
 	if !n.up || n.cluster != "" || s.r.IntN(4) > 0 {
@@ -212,7 +212,7 @@ func (s *nodes) act(i int) {
 
 // Some nodes are configured or ordered to bootstrap, possibly several at once.
 // They start in any order, crash, lose their disks and messages. There are
-// never two clusters, and exactly one in the end.
+// never two clusters, and there is exactly one cluster in the end.
 func TestNodesNeverBootstrapTwoClusters(t *testing.T) {
 	founded, contested, ordered, without := 0, 0, 0, 0
 	for seed := range uint64(6000) {

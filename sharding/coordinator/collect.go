@@ -11,8 +11,8 @@ import (
 const collectEvery = 10 * time.Second
 
 // collect removes modules that have been unused for long enough. One command
-// changes only a few modules, so if there are any, the next step looks for
-// more.
+// changes only a few modules, so if a step finds unused modules, the next step
+// looks for more.
 func (s *stepView) collect() {
 	if s.view.ClusterVersion() < sharding.VersionModuleRetention || s.now.Sub(s.lastCollect) < collectEvery {
 		return

@@ -27,8 +27,7 @@ type Conf struct {
 
 // Change is the next step of a group's membership. Either only Transfer is set,
 // to the voter that should take over leadership, or the other fields are
-// proposed as one membership change, which is a joint one if it has several
-// parts.
+// proposed as one membership change, which is joint if it has several parts.
 type Change struct {
 	AddLearners, AddVoters, Remove []sharding.ReplicaID
 	Transfer                       sharding.ReplicaID
@@ -44,11 +43,11 @@ type Change struct {
 // voters is reachable and caught up.
 //
 // A leader that is about to lose its vote first transfers leadership. If no
-// current voter stays, the new voters are promoted before that. A leader may
-// still find itself without a vote, if it was elected while the change was in
-// flight. It then continues to lead until a voter has learned from it that the
-// change is committed, and transfers leadership to that voter. Before that, the
-// voter may be unable to win an election.
+// current voter stays, the new voters are promoted before the transfer. A
+// leader may still find itself without a vote, if it was elected while the
+// change was in flight. It then continues to lead until a voter has learned
+// from it that the change is committed, and transfers leadership to that voter.
+// Until the voter has learned this, it may be unable to win an election.
 func Converge(p meta.Placement, c Conf) (Change, bool) {
 	if len(c.Outgoing) > 0 {
 		return Change{}, false

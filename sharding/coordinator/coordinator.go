@@ -16,20 +16,20 @@ type Options struct {
 	// Replication and MinMembers apply while the metadata has no policy;
 	// default meta.DefaultPolicy.
 	Replication, MinMembers int
-	// DeadAfter is how long a node must be continuously unreachable before this
-	// coordinator considers it dead. It applies if the policy does not set a
-	// value; default 5 minutes.
+	// This coordinator considers a node dead after the node has been
+	// continuously unreachable for DeadAfter. It applies if the policy does not
+	// set a value; default 5 minutes.
 	DeadAfter time.Duration
-	// BackOff is how long a node that was slow, or that came back, must be stable
-	// before it is given leaderships again. It doubles each time, up to
-	// MaxBackOff, and is reset once the node has been stable for MaxBackOff.
-	// Defaults: 10 seconds and 10 minutes.
+	// BackOff is the time for which a node that was slow, or that came back,
+	// must be stable before it is given leaderships again. It doubles each
+	// time, up to MaxBackOff, and is reset once the node has been stable for
+	// MaxBackOff. Defaults: 10 seconds and 10 minutes.
 	BackOff, MaxBackOff time.Duration
-	// Fresh is how long a report is considered current; default 3 seconds,
-	// which is six reports.
+	// Fresh is the time for which a report is considered current; default 3
+	// seconds, which is six reports.
 	Fresh time.Duration
-	// TransferTimeout is how long to wait for a leadership transfer before
-	// requesting it again; default 3 seconds.
+	// TransferTimeout is the time to wait for a leadership transfer before it
+	// is requested again; default 3 seconds.
 	TransferTimeout time.Duration
 	// OperationTimeout ends an operation that makes no progress; default 10
 	// minutes.
@@ -100,7 +100,7 @@ type Coordinator struct {
 	// placements caches the sorted placements of placementsView.
 	placements     []meta.Placement
 	placementsView *meta.View
-	// lastCollect is the time at which no unused modules were last found.
+	// lastCollect is the time of the last search that found no unused modules.
 	lastCollect time.Time
 }
 
@@ -138,8 +138,8 @@ type Input struct {
 	// will ever take effect, so the caller waits for the outcome of those commands
 	// before the next step.
 	View *meta.View
-	// Reports are those received since the last step, including this node's
-	// own. Duplicates are harmless.
+	// Reports are the reports received since the last step, including this
+	// node's own. Duplicates are harmless.
 	Reports []Report
 	// Reachable are the nodes that this node can reach, including itself.
 	Reachable map[sharding.NodeID]bool

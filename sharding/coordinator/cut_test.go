@@ -62,9 +62,9 @@ func (w *cutWorld) step() coordinator.Plan {
 	return w.c.Step(in)
 }
 
-// A node that only the coordinator cannot reach is not considered dead.
-// Instead, the metadata shard moves to a node that reaches it. A node that no
-// other node reaches is dead.
+// If the coordinator is the only node that cannot reach a node, that node is
+// not considered dead. Instead, the metadata shard moves to a node that can
+// reach it. A node that no other node can reach is considered dead.
 func TestNodeUnreachableOnlyFromCoordinatorIsNotDead(t *testing.T) {
 	all := []sharding.NodeID{"n1", "n2", "n3", "n4"}
 	for _, tt := range []struct {

@@ -37,8 +37,9 @@ func (w *world) rebuilt(t *testing.T, node sharding.NodeID, old sharding.Replica
 }
 
 // After the second damage, a node leads nothing for an hour and gets its next
-// replica later. After the third, it gets one only when an operator resumes it.
-// Replicas that are damaged at the same time count once.
+// replica later. After the third damage, the node gets a replica only when an
+// operator resumes the node. Replicas that are damaged at the same time count
+// once.
 func TestRepeatedDamageStopsPlacementOnNode(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)

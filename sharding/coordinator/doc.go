@@ -38,8 +38,8 @@
 //
 // Two alternatives were rejected. Letting the leader of each shard choose its
 // own replicas needs no reports, but it cannot balance load or respect zones
-// across shards. Executing plans directly, with the metadata as a log of what
-// happened, loses half-done changes whenever the coordinator moves.
+// across shards. Executing plans directly, with the metadata as a log of the
+// executed steps, loses half-done changes whenever the coordinator moves.
 //
 // The package does no I/O, reads no clock, uses no randomness and starts no
 // goroutine, so that the simulator can run the product's code with any

@@ -79,7 +79,7 @@ func (n *node) hears(other sharding.NodeID) bool {
 }
 
 // hasReplicas reports whether any replica is placed on the node, including lost
-// ones.
+// replicas.
 func (s *stepView) hasReplicas(n *node) bool {
 	return slices.ContainsFunc(s.shards, func(sh *shard) bool {
 		return slices.ContainsFunc(sh.Replicas, func(r meta.Replica) bool { return r.Node == n.Node })
@@ -137,8 +137,8 @@ func (s *stepView) placeShards() {
 }
 
 // promotionCandidates returns up to n of the shard's promotable learners: first
-// those on nodes that are not draining, then those in zones with fewest voters
-// of the shard, then those with smaller node ids.
+// learners on nodes that are not draining, then learners in zones with fewest
+// voters of the shard, then learners on nodes with smaller ids.
 func (s *stepView) promotionCandidates(sh *shard, n int) []sharding.ReplicaID {
 	ripe := slices.Clone(sh.promotable)
 	slices.SortFunc(ripe, func(a, b meta.Replica) int { return cmp.Compare(a.Node, b.Node) })

@@ -192,7 +192,7 @@ func (g *group) hears(from *replica, id sharding.ReplicaID) bool {
 }
 
 // elect makes a replica the leader if a majority of its own membership would
-// vote for it.
+// vote for the replica.
 func (g *group) elect(rng *rand.Rand) {
 	var able []*replica
 	for _, r := range g.sorted() {

@@ -192,8 +192,8 @@ func (w *world) operate(h *host) {
 	}
 }
 
-// settle ends transient faults, and returns a description of what is still
-// wrong after the limit.
+// settle ends transient faults, and returns a description of the problems that
+// remain after the limit.
 func (w *world) settle(limit int) string {
 	w.quiet = true
 	for _, h := range w.hosts {
@@ -253,7 +253,7 @@ func (w *world) stillPending() string {
 	return ""
 }
 
-// unsettled returns what the cluster still has to do.
+// unsettled describes the work that the cluster still has to do.
 func (w *world) unsettled() string {
 	v := w.state.View()
 	hosts := 0
@@ -370,7 +370,8 @@ func (w *world) uneven(v *meta.View, hosts int, leaders map[sharding.NodeID]int)
 	return ""
 }
 
-// play runs one seed and returns what went wrong.
+// play runs the model with one seed and returns a description of the first
+// failure.
 func play(seed uint64, m sabotage) (string, *world) {
 	w := newWorld(seed, m)
 	for range 30 + w.rng.IntN(200) {

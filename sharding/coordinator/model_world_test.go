@@ -33,7 +33,7 @@ type host struct {
 	dead        bool // permanently, or its disk was lost
 	gone        bool // left the cluster
 	leaving     bool
-	member      bool // the metadata knows its current start
+	member      bool // the metadata knows its current incarnation
 	caught      catch
 	seq, passed uint64
 	draining    bool
@@ -91,7 +91,7 @@ type message struct {
 // sabotage plants a fault in the tested code, to check that the model detects
 // it.
 type sabotage struct {
-	from     uint64 // a seed shortly before one that detects the fault
+	from     uint64 // a seed shortly before the seed that detects the fault
 	converge func(meta.Placement, coordinator.Conf) (coordinator.Change, bool)
 	report   func(*coordinator.Report)
 	plan     func(*world, *coordinator.Plan)
@@ -244,7 +244,7 @@ func (w *world) joined(j *meta.JoinResult) {
 	}
 	if g.replicas[j.Replica] == nil {
 		w.create(h, g, j.Replica)
-		h.caught = catch{} // it first sees metadata from before it existed
+		h.caught = catch{} // the host first sees metadata from before it existed
 	}
 }
 

@@ -14,12 +14,12 @@ import (
 type OperationKind int
 
 // The operations. Drain, Resume, Leave, Down and Renew are written to the
-// metadata and continue under any coordinator. The others end with the
-// coordinator that accepted them.
+// metadata and continue under any coordinator. The other operations end with
+// the coordinator that accepted them.
 const (
 	// OperationMove: Node should lead Shard. If the node has no voter of the
-	// shard, one is moved there first. Balancing does not undo the move while
-	// Node leads.
+	// shard, a voter is moved there first. Balancing does not undo the move
+	// while Node leads.
 	OperationMove OperationKind = iota + 1
 	// OperationDrain: Node should lead nothing until it restarts or is resumed. It
 	// is done when all leaderships for which another voter exists have been
@@ -303,7 +303,7 @@ func (s *stepView) swapVote(sh *shard, learner meta.Replica) {
 	}
 }
 
-// report reports the progress of all operations and drops finished ones.
+// report reports the progress of all operations and drops finished operations.
 func (s *stepView) report() {
 	for _, o := range s.operations {
 		p := Progress{ID: o.ID}

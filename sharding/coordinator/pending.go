@@ -26,20 +26,20 @@ var PendingKinds = []PendingKind{PendingReplication, PendingLeave, PendingDown, 
 
 // Pending is an accepted operator request that is not done yet. Pending
 // requests are derived from the metadata and the reports, so every coordinator
-// finds the same ones. Only moves and rebalancing end with the coordinator that
-// accepted them.
+// finds the same requests. Only moves and rebalancing end with the coordinator
+// that accepted them.
 type Pending struct {
 	Kind  PendingKind
 	Node  sharding.NodeID  // node of the request; empty if it has none
 	Shard sharding.ShardID // shard of a move
 	// Remaining is the number of shards that still have to change; at least 1.
 	Remaining int
-	// Reason says what blocks the request, or what is being done.
+	// Reason names the obstacle to the request, or the work in progress.
 	Reason string
 }
 
 // findPending lists the pending requests: first replication, then requests for
-// nodes sorted by id, then those for shards.
+// nodes sorted by id, then requests for shards.
 func (s *stepView) findPending() {
 	s.plan.Pending = append(s.plan.Pending, s.pendingReplication()...)
 	for _, n := range s.nodes {
@@ -175,7 +175,7 @@ func (s *stepView) blockReason(sh *shard) string {
 }
 
 // departureReason returns why a leaving node keeps its voter of the shard, if
-// no other node can replace it.
+// no other node can replace the voter.
 func (s *stepView) departureReason(sh *shard) string {
 	if len(sh.promotable) > 0 || sh.index >= 0 && len(s.allocate(sh, 1)) > 0 {
 		return ""
@@ -183,10 +183,10 @@ func (s *stepView) departureReason(sh *shard) string {
 	return s.departureObstacle(sh)
 }
 
-// closedHostReason is for a shard that has fewer replicas than it should and
-// that no other node can hold. It returns why a storage node without a replica
-// of the shard is not given one. A leaving node must wait for such a node,
-// whatever the replication is.
+// closedHostReason returns why a storage node without a replica of the shard is
+// not given one. It is called for a shard that has too few replicas and that no
+// other node can hold. A leaving node must wait for such a node, whatever the
+// replication is.
 func (s *stepView) closedHostReason(sh *shard) string {
 	if sh.lead == nil || sh.index < 0 || sh.copies >= s.copies() || len(s.allocate(sh, 1)) > 0 {
 		return ""

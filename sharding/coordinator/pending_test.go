@@ -57,7 +57,8 @@ func TestPolicyIsPendingUntilShardsMatchIt(t *testing.T) {
 	}
 }
 
-// Leaving and draining nodes are pending until they hold, or lead, nothing.
+// A request to leave is pending until the node holds nothing, and a drain until
+// the node leads nothing.
 func TestLeaveAndDrainArePending(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", func() bool { return w.whole() && w.nothingPending() })
@@ -80,7 +81,7 @@ func TestLeaveAndDrainArePending(t *testing.T) {
 }
 
 // A node that the coordinator cannot reach may still be leading. Its drain is
-// done only after it, or another leader, has reported.
+// done only after this node, or another leader, has reported.
 func TestDrainOfUnreachableNodeWaits(t *testing.T) {
 	w := calmWorld(t, 5, 3)
 	w.until(t, "whole", w.whole)
@@ -210,7 +211,7 @@ func TestLeaveSurvivesNodeDown(t *testing.T) {
 	}
 }
 
-// If a leaving node waits for a drained one that could take its replicas, the
+// If a leaving node waits for a drained node that could take its replicas, the
 // pending operation says so. It does not ask for more nodes, which only a
 // higher replication would need.
 func TestPendingLeaveNamesDrainedNode(t *testing.T) {

@@ -10,20 +10,20 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Remains is what is left of a cluster whose metadata shard is damaged beyond
-// repair. All nodes are stopped.
+// Remains has the records that are left of a cluster whose metadata shard is
+// damaged beyond repair. All nodes are stopped.
 type Remains struct {
 	// Cluster is the identity stored on every node.
 	Cluster meta.Cluster
 	// Metadata is the latest readable copy of the metadata, nil if there is
-	// none. Without one, modules, bindings and settings are lost.
+	// none. Without a copy, modules, bindings and settings are lost.
 	Metadata []meta.KV
 	Nodes    []NodeRemains
 	// BootstrapNode is the node on which the new metadata shard starts.
 	BootstrapNode sharding.NodeID
 }
 
-// NodeRemains is what one node has stored.
+// NodeRemains has the records that one node has stored.
 type NodeRemains struct {
 	Cluster        string                  // cluster id
 	ClusterVersion sharding.ClusterVersion // version of its data directory, 0 if written by a release without cluster versions
@@ -38,7 +38,7 @@ type NodeRemains struct {
 	Revision uint64
 }
 
-// ReplicaRemains is what a replica has stored about itself.
+// ReplicaRemains has the records of a replica about itself.
 type ReplicaRemains struct {
 	Shard   sharding.ShardID
 	Replica sharding.ReplicaID
@@ -64,7 +64,7 @@ var (
 // membership change that no replica has applied yet may use a higher id.
 const replicaIDGap = 1 << 20
 
-// Rebuild reconstructs the metadata from what the nodes have stored. The new
+// Rebuild reconstructs the metadata from the records of the nodes. The new
 // metadata shard starts on the bootstrap node with a single replica under a new
 // id. Every shard keeps the replicas that were found and that its most advanced
 // replica knows as members. The other replicas leave their groups once the
@@ -216,7 +216,7 @@ func sameMembers(a, o ReplicaRemains) bool {
 
 // clusterVersion returns a version that the cluster has had. The data directory
 // of each member is upgraded before the cluster, so the lowest version of all
-// directories is one.
+// directories is such a version.
 func (b *rebuild) clusterVersion() sharding.ClusterVersion {
 	lowest := sharding.MaxVersion
 	for _, n := range b.remains.Nodes {

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding/placement"
 )
 
-// recounted wraps the product's strategy and checks that each result equals
-// that for a state that is counted from scratch.
+// recounted wraps the product's strategy and checks that each result equals the
+// result for a state that is counted from scratch.
 type recounted struct{ placement.LeastLeaders }
 
 func (r recounted) Allocate(s *placement.State, have []sharding.NodeID, n int) []sharding.NodeID {

@@ -14,10 +14,11 @@ import (
 // A node with damaged data is considered dead, comes back with an empty disk
 // and copies the data from other nodes. Nothing is lost as long as each of its
 // shards has a healthy majority without the node, and as long as no other node
-// is missing at the same time. The latter also holds across coordinators: the
-// metadata records that this node is down, so a request from the next node is
-// rejected. If the node currently reports no damage, it cannot have made the
-// request itself, so the request is rejected too.
+// is missing at the same time. A second node cannot be missing even if the
+// coordinator changes, because the metadata records that this node is down and
+// a request from the next node is rejected. If the node currently reports no
+// damage, it cannot have made the request itself, so the request is rejected
+// too.
 func (s *stepView) renewObstacle(n *node) string {
 	for _, other := range s.nodes {
 		if other != n && other.Status == meta.StatusDown {

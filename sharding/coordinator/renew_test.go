@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// A node with damaged data may discard it if it leads nothing and all others
-// are healthy, but not while another one is away.
+// A node with damaged data may discard it if the node leads nothing and all
+// other nodes are healthy, but not while another node is away.
 func TestOneNodeIsRenewedAtATime(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)

@@ -31,7 +31,7 @@ func (s *stepView) repair() {
 	s.rebalance()
 }
 
-// repairShard makes the next step of one shard, if one is needed.
+// repairShard makes the next step of one shard, if a step is needed.
 func (s *stepView) repairShard(sh *shard) {
 	if sh.index < 0 {
 		s.repairMeta(sh)
@@ -55,7 +55,7 @@ func (s *stepView) repairShard(sh *shard) {
 }
 
 // relocate replaces a learner whose node cannot read the log by a learner on
-// another node, if there is one.
+// another node, if another node can hold it.
 func (s *stepView) relocate(sh *shard) bool {
 	if s.isBusy() {
 		return false
@@ -126,9 +126,9 @@ func (s *stepView) retireDamaged(sh *shard) bool {
 	return true
 }
 
-// shrink removes voters that no other node can replace: those of leaving nodes,
-// because the cluster becomes smaller, and dead voters if that makes the shard
-// safer.
+// shrink removes voters that no other node can replace: the voters of leaving
+// nodes, because the cluster becomes smaller, and dead voters if their removal
+// makes the shard safer.
 //
 // A leaving node keeps its votes until every node that stays has all entries
 // (see departureObstacle). Otherwise the shard would keep fewer copies than the
@@ -136,7 +136,7 @@ func (s *stepView) retireDamaged(sh *shard) bool {
 // if another node does not answer.
 //
 // A dead voter still counts toward the majority: of five voters with two dead,
-// all three live ones must answer. If no node can replace a dead voter, it is
+// all three live voters must answer. If no node can replace a dead voter, it is
 // removed if the policy wants no more voters than are alive, or if an operator
 // gave up its node and the shard then survives more failures. So five voters of
 // which two are dead become three. Three voters of which one is dead stay
@@ -167,8 +167,8 @@ func (s *stepView) shrink(sh *shard) {
 }
 
 // liveVoters returns the voters that can stay: the leader, then voters that are
-// caught up, then the others. The last two groups are sorted by the length of
-// their logs, longest first.
+// caught up, then the other voters. The last two groups are sorted by the
+// length of their logs, longest first.
 func (s *stepView) liveVoters(sh *shard) []meta.Replica {
 	var live []meta.Replica
 	for _, r := range sh.Replicas {
@@ -199,7 +199,7 @@ func (s *stepView) isResponsive(sh *shard, r meta.Replica) bool {
 }
 
 // votersToDrop returns the voters that must go and may go without replacement,
-// given those that stay.
+// given the voters that stay.
 func (s *stepView) votersToDrop(sh *shard, stay []meta.Replica) []meta.Replica {
 	var leaving, dead []meta.Replica
 	alive, answering := 0, 0
@@ -243,21 +243,21 @@ func (s *stepView) isDeadVoter(r meta.Replica) bool {
 	return n == nil || r.Lost || n.Status == meta.StatusDown
 }
 
-// departureCheck says what the nodes that stay must confirm before a leaving
-// voter of a shard may go without replacement: they must have the entries up to
-// commit, and must have reported after at.
+// departureCheck lists the facts that the nodes that stay must confirm before a
+// leaving voter of a shard may go without replacement: they must have the
+// entries up to commit, and must have reported after at.
 type departureCheck struct {
 	commit uint64
 	at     time.Time
 }
 
-// departureObstacle returns what a leaving node, or a node that becomes a
-// proxy, waits for before its voter of the shard is removed without
-// replacement. The shard must then have as many copies as the policy wants, or
-// one on each storage node that stays. These nodes must have confirmed their
-// copies, because a node whose last report is recent may have died since, and a
-// log that is close to the leader's may belong to a replica that no longer
-// works. Dead nodes count as staying until an operator gives them up.
+// departureObstacle returns the reason why the voter of a leaving node, or of a
+// node that becomes a proxy, cannot be removed from the shard without
+// replacement yet. The shard must then have as many copies as the policy wants,
+// or a copy on each storage node that stays. These nodes must have confirmed
+// their copies, because a node whose last report is recent may have died since,
+// and a log that is close to the leader's may belong to a replica that no
+// longer works. Dead nodes count as staying until an operator gives them up.
 func (s *stepView) departureObstacle(sh *shard) string {
 	obstacle, _ := s.departureState(sh)
 	return obstacle
@@ -396,7 +396,7 @@ func (s *stepView) evict(sh *shard) {
 	s.change(sh, meta.Change{Promote: []sharding.ReplicaID{heir}, Retire: []sharding.ReplicaID{r.ID}})
 }
 
-// grow builds replicas for a shard with too few.
+// grow builds replicas for a shard that has too few.
 func (s *stepView) grow(sh *shard, n int) {
 	if s.isBusy() {
 		return

@@ -12,12 +12,12 @@ import (
 type Report struct {
 	Node        sharding.NodeID
 	Incarnation uint64
-	// Seq numbers the node's reports of this incarnation. A report with a Seq
-	// that is not higher than the last is ignored.
+	// Seq numbers the node's reports of this incarnation. A report is ignored
+	// if its Seq is not higher than the last Seq.
 	Seq uint64
 	// View is the index of the metadata view of the last pass in which the node
-	// ran Converge for all shards that it leads. It is read before the statuses
-	// in Shards, and 0 before the first pass.
+	// ran Converge for all shards that it leads. View is read before the
+	// statuses in Shards, and is 0 before the first pass.
 	View uint64
 	// Shards are the node's replicas for which MustReport is true.
 	Shards []ShardReport
@@ -32,7 +32,7 @@ type Report struct {
 	// given no replicas, but its existing replicas still vote.
 	Full bool
 	// Reachable are the members that the node can reach, including itself.
-	// Empty in reports of releases that do not send it.
+	// Reachable is empty in reports of releases that do not send it.
 	Reachable []sharding.NodeID
 }
 
@@ -71,10 +71,10 @@ type Transfer struct {
 }
 
 // IsCaughtUp reports whether a replica whose log matches the leader's up to
-// match may become a voter. It may lag behind the commit index by at most a
-// sixteenth of it and at most 128 entries, which a working replica catches up
-// within a round trip or two. IsCaughtUp returns false for a replica that has
-// never answered.
+// match may become a voter. The replica may lag behind the commit index by at
+// most a sixteenth of the index and at most 128 entries, which a working
+// replica catches up within a round trip or two. IsCaughtUp returns false for a
+// replica that has never answered.
 func IsCaughtUp(match, commit uint64) bool {
 	return match > 0 && match+min(commit/16, 128) >= commit
 }

@@ -8,7 +8,7 @@ type ChecksumVote struct {
 	Checksum sharding.RowsChecksum
 }
 
-// ConsistencyResult is what a replica learns about its own rows from the
+// ConsistencyResult is the result of comparing a replica's rows with the
 // voters' checksums.
 type ConsistencyResult uint8
 

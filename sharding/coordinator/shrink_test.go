@@ -78,8 +78,8 @@ func TestDeadVotersOfDownedNodesLeave(t *testing.T) {
 }
 
 // If one of five voters is dead, the dead voter stays: three voters would
-// survive no more failures than the four live ones of five, and more copies are
-// better.
+// survive no more failures than the four live voters of five, and more copies
+// are better.
 func TestDeadVoterStaysIfRemovalDoesNotHelp(t *testing.T) {
 	for _, tt := range []struct{ nodes, replication int }{{3, 3}, {5, 5}} {
 		t.Run(fmt.Sprint(tt.nodes), func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestDeadVoterStaysIfRemovalDoesNotHelp(t *testing.T) {
 }
 
 // A lower replication takes effect although two voters are dead or unreachable,
-// and removes the dead ones.
+// and removes the dead voters.
 func TestLowerReplicationRemovesDeadVoters(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -159,9 +159,9 @@ func TestMajorityOfVotersCanLeaveAtOnce(t *testing.T) {
 
 // A node that leaves keeps its votes while nothing can replace them and a node
 // that stays does not answer. Otherwise the shards would have fewer copies than
-// the nodes allow, possibly only one. The operation is pending with the reason.
-// It continues when the other node is back, or when an operator declares that
-// node down.
+// the nodes allow, possibly only one copy. The operation is pending with the
+// reason, and continues when the other node is back, or when an operator
+// declares that node down.
 func TestLeaveWaitsForNodesThatStay(t *testing.T) {
 	for _, nodes := range []int{3, 5} {
 		for name, tt := range map[string]struct {
@@ -275,8 +275,8 @@ func (w *world) statusOf(i int) meta.MemberStatus {
 	return m.Status
 }
 
-// downed reports whether an operator declared the node down, also if the node
-// was removed since.
+// downed reports whether an operator declared the node down, even if the node
+// has been removed since.
 func (w *world) downed(i int) bool {
 	m, is := w.state.View().Member(w.hosts[i].id)
 	return !is || m.Downed

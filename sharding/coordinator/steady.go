@@ -108,7 +108,7 @@ type Impairment struct {
 	// Until is the time from which the node is given leaderships again if there is
 	// no more trouble. It is zero while the node is slow.
 	Until time.Time
-	// Cooldown is how long the node must be without trouble.
+	// Cooldown is the time for which the node must have no trouble.
 	Cooldown time.Duration
 	// Damages is the number of generations of damaged replicas, at least 2, or 0
 	// if damage is not the reason. If it is MaxDamages, the node leads nothing and
@@ -138,7 +138,7 @@ func (s *stepView) describeImpairment(n *node, t *impairment) Impairment {
 }
 
 // medianPace returns the median pace of the storage nodes, rounded down to the
-// faster of the two middle ones.
+// faster of the two middle values.
 func (s *stepView) medianPace() (time.Duration, bool) {
 	var all []time.Duration
 	for _, n := range s.nodes {
@@ -220,8 +220,8 @@ func (s *stepView) addStrike(t *impairment) {
 	t.strikes++
 }
 
-// backOff returns how long a node must be without trouble after this number of
-// strikes.
+// backOff returns the time for which a node must have no trouble after this
+// number of strikes.
 func (s *stepView) backOff(strikes int) time.Duration {
 	d := s.opts.BackOff
 	for ; strikes > 1 && d < s.opts.MaxBackOff; strikes-- {

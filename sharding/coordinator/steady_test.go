@@ -19,8 +19,8 @@ func (w *world) led(node sharding.NodeID) int {
 	return n
 }
 
-// slowWorld returns a calm cluster of three, and a node that leads something
-// but is not the coordinator.
+// slowWorld returns a calm cluster of three nodes, and a node that leads
+// something but is not the coordinator.
 func slowWorld(t *testing.T) (*world, *host) {
 	t.Helper()
 	w := calmWorld(t, 3, 3)
@@ -52,8 +52,8 @@ func (w *world) waits(t *testing.T, what string, holds func() bool) time.Duratio
 	return w.now.Sub(began)
 }
 
-// A node that is ten times slower than the others loses its leaderships, and
-// gets them back after it has been fast for a back-off that grows.
+// A node that is ten times slower than the other nodes loses its leaderships.
+// It gets them back after it has been fast for a back-off time, which grows.
 func TestSlowNodeLosesLeaderships(t *testing.T) {
 	w, slow := slowWorld(t)
 	least := []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second}
@@ -72,8 +72,8 @@ func TestSlowNodeLosesLeaderships(t *testing.T) {
 }
 
 // The plan says which nodes are given no leadership, why, and until when. While
-// a node is slow, it only says how long the node must be fast, so that the
-// entry does not change.
+// a node is slow, the plan only says how long the node must be fast, so that
+// the entry does not change.
 func TestTroublesAreReported(t *testing.T) {
 	w, slow := slowWorld(t)
 	told := func() coordinator.Impairment {

@@ -85,8 +85,8 @@ func TestPlacementWaitsForMinMembers(t *testing.T) {
 	w.until(t, "whole", w.whole)
 }
 
-// One node grows to two and three. Two storage nodes have a voter and a
-// learner; then a single joint change promotes both learners.
+// A cluster grows from one node to two and then three. Two storage nodes have a
+// voter and a learner; then a single joint change promotes both learners.
 func TestReplicasGrowWithStorageNodes(t *testing.T) {
 	w := calmWorld(t, 1, 1)
 	w.until(t, "whole", w.whole)
@@ -319,7 +319,7 @@ func TestDrainedNodeKeepsItsVotes(t *testing.T) {
 }
 
 // A leaving node ends up without replicas and is removed: with a spare node,
-// without one, and down to a single node.
+// without a spare node, and down to a single node.
 func TestLeavingNodeIsRemoved(t *testing.T) {
 	w := calmWorld(t, 4, 3)
 	w.until(t, "whole", w.whole)
@@ -340,7 +340,7 @@ func TestLeavingNodeIsRemoved(t *testing.T) {
 	}
 }
 
-// A dead node is replaced after deadAfter, not before; one that an operator
+// A dead node is replaced after deadAfter, not before; a node that an operator
 // declares down is replaced immediately.
 func TestDeadNodeIsReplaced(t *testing.T) {
 	for _, ordered := range []bool{false, true} {
@@ -403,8 +403,8 @@ func TestPolicySetsDeadAfter(t *testing.T) {
 	}
 }
 
-// Reports of earlier starts, reordered reports and leaders of earlier terms are
-// ignored.
+// Reports of earlier incarnations, reordered reports and leaders of earlier
+// terms are ignored.
 func TestOutdatedReportsAreIgnored(t *testing.T) {
 	s := meta.New()
 	member := func(n sharding.NodeID, inc uint64) meta.Member {

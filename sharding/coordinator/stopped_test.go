@@ -17,8 +17,8 @@ func (w *world) stopOn(s sharding.ShardID, node sharding.NodeID, why sharding.St
 }
 
 // A damaged replica is replaced without operator action, on another node if
-// possible and otherwise on its own under a new id. The other replicas lead
-// meanwhile.
+// possible and otherwise on its own node under a new id. The other replicas
+// lead meanwhile.
 func TestDamagedReplicaIsReplaced(t *testing.T) {
 	for _, hosts := range []int{3, 4} {
 		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestDamagedReplicaIsReplaced(t *testing.T) {
 }
 
 // A replica that cannot read its log stays if no other node can replace it: it
-// votes, and a new one on the same node would stop too. The replica is not
+// votes, and a new replica on the same node would stop too. The replica is not
 // given leadership.
 func TestReplicaWithUnreadableLogStays(t *testing.T) {
 	w := calmWorld(t, 3, 3)
@@ -87,8 +87,8 @@ func TestStoppedMetadataReplicaLosesItsVote(t *testing.T) {
 	})
 }
 
-// A stopped replica's term may be higher than the leader's, which continues to
-// lead.
+// A stopped replica may have a higher term than the leader. The leader
+// continues to lead.
 func TestTermOfStoppedReplicaIsIgnored(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
@@ -130,8 +130,8 @@ func TestNoReplicaIsBuiltOnNodeThatCannotReadTheLog(t *testing.T) {
 	})
 }
 
-// If no other node can take such learners, they stay, never catch up, and do
-// not count as being built.
+// If no other node can take learners that cannot read the log, they stay, never
+// catch up, and do not count as being built.
 func TestStuckLearnersDoNotBlockOthers(t *testing.T) {
 	w := calmWorld(t, 5, 5)
 	w.propose(meta.PutPolicy(meta.Policy{Replication: 5, MinMembers: 5, Rebalance: true}))

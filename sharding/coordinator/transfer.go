@@ -30,16 +30,17 @@ func (s *stepView) transfers() {
 	}
 }
 
-// yieldAfter is how long the coordinator must be unable to reach a node that
-// others reach before it transfers the metadata shard to another node.
+// The coordinator transfers the metadata shard to another node if it has been
+// unable to reach a node for yieldAfter, although other nodes reach that node.
 const yieldAfter = 5 * time.Second
 
 // yieldMetaShard transfers the metadata shard to a node that reaches storage
-// nodes which this one has not reached for a while. A node that is disconnected
-// only from the coordinator still serves, but it cannot be given replicas or
-// leaderships, and does not see metadata changes. The new coordinator must
-// reach more storage nodes than this one, so that leadership does not move back
-// and forth between nodes that each reach a different subset.
+// nodes which this node has not reached for a while. A node that is
+// disconnected only from the coordinator still serves, but it cannot be given
+// replicas or leaderships, and does not see metadata changes. The new
+// coordinator must reach more storage nodes than this node, so that leadership
+// does not move back and forth between nodes that each reach a different
+// subset.
 func (s *stepView) yieldMetaShard(sh *shard) {
 	var best *node
 	most := 0
@@ -72,8 +73,8 @@ func (n *node) mustNotLead() bool {
 	return n.draining || n.Draining || n.full || n.Status == meta.StatusLeaving || n.Status == meta.StatusDown
 }
 
-// transferLeadership requests a transfer to the node, unless one was requested
-// already. The node must be one of the transfer targets.
+// transferLeadership requests a transfer to the node, unless a transfer was
+// requested already. The node must be one of the transfer targets.
 func (s *stepView) transferLeadership(sh *shard, to *node) {
 	if _, asked := s.pendingTransfers[sh.Shard]; asked || sh.lead == nil || to == sh.leader {
 		return
@@ -84,7 +85,7 @@ func (s *stepView) transferLeadership(sh *shard, to *node) {
 	s.plan.Transfers = append(s.plan.Transfers, Transfer{Shard: sh.Shard, From: sh.leader.Node, To: to.Node})
 }
 
-// countLed counts the shards that the node leads, and those of them with
+// countLed counts the shards that the node leads, and how many of them have
 // another voter.
 func (s *stepView) countLed(id sharding.NodeID) (all, movable int) {
 	for _, sh := range s.shards {

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding/placement"
 )
 
-// stepView is the state of the cluster in one step, together with what the step
-// has decided so far.
+// stepView is the state of the cluster in one step, together with the step's
+// decisions so far.
 type stepView struct {
 	*Coordinator
 	now    time.Time
@@ -29,8 +29,9 @@ type stepView struct {
 	state *placement.State
 	// building counts the replicas that are being built.
 	building int
-	// rebalanceBlocked says why replicas must not move for balance: what is
-	// being repaired, or which node is unreachable. Empty if they may.
+	// rebalanceBlocked says why replicas must not move for balance: it names
+	// the repair in progress or the unreachable node. It is empty if replicas
+	// may move.
 	rebalanceBlocked string
 	// hasElection means that some shard has no known leader but may get one soon.
 	hasElection bool
@@ -43,9 +44,9 @@ type stepView struct {
 type node struct {
 	meta.Member
 	latest *receivedReport // latest report, if it is of this incarnation
-	// linked means that this node can reach it, reachable that it is linked or has
-	// just sent a report, and fresh that it is reachable and its report is
-	// current.
+	// linked means that the coordinator can reach the node, reachable that the
+	// node is linked or has just sent a report, and fresh that the node is
+	// reachable and its report is current.
 	linked, reachable, fresh bool
 	draining                 bool // the node reports that it is about to stop or cannot lead
 	full                     bool // the node reports that its disk is full
@@ -53,8 +54,8 @@ type node struct {
 	// unsteady means that balancing gives it no leaderships, and evicted that it
 	// is slow and loses its leaderships.
 	unsteady, evicted bool
-	// rejected means that its replicas were repeatedly damaged, and that it is
-	// given none for now.
+	// rejected means that its replicas were repeatedly damaged, and that the
+	// node is given no replicas for now.
 	rejected bool
 	replicas int // replicas of data shards, including leaving ones
 	building int
@@ -90,8 +91,8 @@ type shard struct {
 	// same node would not help.
 	stuck          []meta.Replica
 	voters, copies int // copies counts the voters and learners that can stay
-	// evictFrom is the node whose replica is evicted if the shard has one too
-	// many.
+	// evictFrom is the node whose replica is evicted if the shard has one
+	// replica too many.
 	evictFrom sharding.NodeID
 	index     int // index in the strategy's state; -1 for the metadata shard
 	busy      bool
@@ -321,8 +322,8 @@ func (s *stepView) evaluateLeader(sh *shard) {
 	}
 }
 
-// noteLeaderless records since when a shard has had no leader. If that is
-// recent, the number of leaderships per node is not reliable.
+// noteLeaderless records since when a shard has had no leader. If the shard has
+// lost its leader recently, the number of leaderships per node is not reliable.
 func (s *stepView) noteLeaderless(sh *shard) {
 	if sh.index < 0 {
 		return
@@ -356,8 +357,8 @@ func (n *node) shardReport(id sharding.ShardID) *ShardReport {
 	return n.latest.shards[id]
 }
 
-// stopReason returns why the node's replica has stopped, if it has reported
-// that.
+// stopReason returns why the node's replica has stopped, if the node has
+// reported a stop.
 func (n *node) stopReason(id sharding.ShardID, replica sharding.ReplicaID) sharding.StopReason {
 	if n == nil || n.latest == nil || !n.latest.stops {
 		return sharding.NotStopped
@@ -418,8 +419,8 @@ func isConverged(p meta.Placement, r *ShardReport) bool {
 	return voters == len(r.Voters)
 }
 
-// findSurplus chooses the replicas to evict from shards with too many, and
-// counts them as if they were already gone.
+// findSurplus chooses the replicas to evict from shards with too many replicas,
+// and counts them as if they were already gone.
 func (s *stepView) findSurplus() {
 	for _, sh := range s.shards {
 		if sh.index < 0 {
@@ -461,7 +462,7 @@ func (s *stepView) copies() int { return min(s.hosts, s.policy.Replication) }
 func (s *stepView) votes() int { return oddVoters(s.copies()) }
 
 // hasSurplus reports whether the shard has more replicas than desired, because
-// one is being moved or the policy wants fewer.
+// a replica is being moved or the policy wants fewer.
 func (sh *shard) hasSurplus(s *stepView) bool {
 	return len(sh.badVoters) == 0 && sh.copies > max(s.copies(), sh.voters)
 }

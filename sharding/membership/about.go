@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// nodeMeta is the description of itself that a node announces, as memberlist's
+// nodeMeta is the description that a node announces of itself, as memberlist's
 // node metadata.
 type nodeMeta struct {
 	node        sharding.NodeID
@@ -33,8 +33,8 @@ const (
 var errMalformed = errors.New("malformed node metadata in gossip")
 
 // name returns the node's name in memberlist. It includes the incarnation,
-// because memberlist rejects a known name at a new address until the old one
-// has been dead for a long time.
+// because memberlist rejects a known name at a new address until the node at
+// the old address has been dead for a long time.
 func (a *nodeMeta) name() string {
 	return string(a.node) + nameSeparator + strconv.FormatUint(a.incarnation, 16)
 }

@@ -16,10 +16,11 @@
 //
 // The settings are memberlist's for a local network. Each node probes one other
 // node per second. A node that answers neither directly, nor through three
-// other nodes, nor over a stream becomes suspected. If it does not refute that
-// within 4 s (slightly more in clusters above ten nodes), it is unreachable, so
-// 5 to 6 s after a crash. With four or more nodes, the timeout is that short
-// only if two other nodes suspect the same node; otherwise it is up to 24 s.
+// other nodes, nor over a stream becomes suspected. If the node does not refute
+// the suspicion within 4 s (slightly more in clusters above ten nodes), it
+// counts as unreachable, which is 5 to 6 s after a crash. With four or more
+// nodes, the timeout is that short only if two other nodes suspect the same
+// node; otherwise it is up to 24 s.
 //
 // A node that misses answers assumes that it is slow itself and waits up to
 // eight times longer before it accuses others (Lifeguard,

@@ -22,13 +22,14 @@ import (
 // does not authenticate, so encrypted messages pass uninspected.
 
 const (
-	// maxStreams limits the streams opened by other nodes; excess ones are
-	// closed. Each node opens one every ten seconds, and some for probes.
+	// maxStreams limits the streams opened by other nodes; excess streams are
+	// closed. Each node opens a stream every ten seconds, and further streams
+	// for probes.
 	maxStreams = 64
 	// maxStreamNodes limits how many nodes a stream may announce.
 	maxStreamNodes = 4096
-	// maxStreamBytes limits how much is read from a stream; a node needs less
-	// than 700 bytes.
+	// maxStreamBytes limits the bytes that are read from a stream; a node needs
+	// less than 700 bytes.
 	maxStreamBytes = 4 << 20
 )
 

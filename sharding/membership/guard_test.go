@@ -110,7 +110,7 @@ func TestCompressedPacketsAreRejected(t *testing.T) {
 }
 
 // Idle streams do not block packets, and closing streams makes room for new
-// ones.
+// streams.
 func TestConcurrentStreamsAreLimited(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

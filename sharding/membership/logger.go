@@ -7,7 +7,7 @@ import (
 )
 
 // newLogger forwards memberlist's log lines at debug level only: its errors are
-// normal network events, and what operators need to see is in Nodes.
+// normal network events, and Nodes has the information that operators need.
 func newLogger(to *slog.Logger) *log.Logger {
 	return log.New(lineWriter{to}, "", 0)
 }

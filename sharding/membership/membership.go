@@ -18,8 +18,8 @@ var (
 	ErrClosed = errors.New("the membership is closed")
 	// errOtherCluster rejects nodes of a different cluster.
 	errOtherCluster = errors.New("the node belongs to a different cluster")
-	// errFuture rejects an incarnation so high that no later start of the node
-	// could exceed it.
+	// errFuture rejects an incarnation so high that no later incarnation of the
+	// node could exceed it.
 	errFuture = errors.New("the node's start time is in the future; correct the wrong clock")
 )
 
@@ -42,9 +42,10 @@ type Membership struct {
 }
 
 // Start starts gossiping and looking for other nodes until Close. It returns
-// before it has found any. If Address is a host name, it resolves it first, and
-// waits until the name has an address or ctx ends: name servers learn of a new
-// node, such as a pod of Kubernetes, seconds after it has started.
+// before it has found any node. If Address is a host name, Start first resolves
+// the name, and waits until the name has an address or ctx ends: name servers
+// learn of a new node, such as a pod of Kubernetes, seconds after it has
+// started.
 func Start(ctx context.Context, opts Options) (*Membership, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("membership: %w", err)
@@ -169,7 +170,7 @@ func (m *Membership) Nodes() []Peer { return m.peers.list() }
 func (m *Membership) Changes() <-chan struct{} { return m.peers.changes() }
 
 // SetCluster sets the cluster that the node belongs to from now on. Nodes of
-// other clusters are ignored. It does not block.
+// other clusters are ignored. SetCluster does not block.
 func (m *Membership) SetCluster(id string) error {
 	if id == "" || len(id) > maxIDBytes {
 		return fmt.Errorf("the cluster id must have 1 to %d bytes, got %d", maxIDBytes, len(id))
@@ -178,8 +179,8 @@ func (m *Membership) SetCluster(id string) error {
 	return m.update(func(a *nodeMeta) { a.cluster = id }, time.Nanosecond)
 }
 
-// update changes what the node announces and waits up to wait until it has been
-// sent.
+// update changes the node's announcement, and waits until it has been sent, at
+// most for the duration wait.
 func (m *Membership) update(change func(*nodeMeta), wait time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,7 +197,7 @@ func (m *Membership) update(change func(*nodeMeta), wait time.Duration) error {
 }
 
 // Leave announces that this node stops, so that others do not try to reconnect,
-// and waits until that has been sent or ctx ends. Call Close next.
+// and waits until the announcement has been sent or ctx ends. Call Close next.
 func (m *Membership) Leave(ctx context.Context) error {
 	wait := streamTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -217,7 +218,7 @@ func (m *Membership) Leave(ctx context.Context) error {
 }
 
 // Close stops gossiping and closes the transport. Unless Leave was called,
-// other nodes see this as a crash. It waits for the goroutines or for ctx.
+// other nodes see this as a crash. Close waits for the goroutines or for ctx.
 func (m *Membership) Close(ctx context.Context) error {
 	m.mu.Lock()
 	first := !m.closed

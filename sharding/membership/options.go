@@ -26,7 +26,8 @@ type Transport interface {
 	Close() error
 }
 
-// Limits on what a node announces, in bytes. All of it must fit into 512.
+// Limits on the fields that a node announces, in bytes. Everything together
+// must fit into 512 bytes.
 const (
 	maxNodeBytes    = 128
 	maxAddressBytes = 128
@@ -36,13 +37,13 @@ const (
 
 // Options configure a Membership. A zero duration means the default.
 type Options struct {
-	// Node and Incarnation identify this start of this node. Later starts have
-	// higher incarnations.
+	// Node and Incarnation identify this process of the node. Later processes
+	// have higher incarnations.
 	Node        sharding.NodeID
 	Incarnation uint64
 	// Address is the host:port at which other nodes reach this node, at most
-	// 128 bytes. A host name is resolved once, at start; nodes that know it
-	// resolve it again for each connection.
+	// 128 bytes. A host name is resolved once, at start; nodes that know the
+	// name resolve it again for each connection.
 	Address string
 	// Cluster is the cluster's id, at most 64 bytes; empty while the node
 	// belongs to none. Nodes of other clusters are ignored.
@@ -66,7 +67,8 @@ type Options struct {
 	// Lookup resolves names; the zero value uses the system's resolver.
 	Lookup seeds.Lookup
 	// Latest returns the highest acceptable incarnation of a node; nodes with a
-	// higher one are ignored. It must not block. If nil, all are accepted.
+	// higher incarnation are ignored. Latest must not block. If Latest is nil,
+	// all incarnations are accepted.
 	Latest func(node sharding.NodeID) uint64
 	// Jitter returns a duration below d. If Jitter is nil, the duration is random.
 	Jitter func(d time.Duration) time.Duration

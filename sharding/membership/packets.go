@@ -16,9 +16,10 @@ const (
 	maxLinks = 1024
 	// maxQueued limits the packets queued per target; further packets are dropped.
 	maxQueued = 64
-	// linkAge is how long a connection is used. Packets stuck in a connection
-	// during a network outage can be delayed by a minute, because TCP backs off
-	// its retransmissions; a new connection does not have this delay.
+	// linkAge is the time for which a connection is used. Packets stuck in a
+	// connection during a network outage can be delayed by a minute, because
+	// TCP backs off its retransmissions; a new connection does not have this
+	// delay.
 	linkAge = 15 * time.Second
 	// linkIdle is the idle timeout at the sender; the receiver waits twice as
 	// long.

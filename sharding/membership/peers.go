@@ -30,15 +30,15 @@ type Peer struct {
 	Left bool
 }
 
-// maxPeers limits the remembered peers. Unreachable ones are dropped first.
+// maxPeers limits the remembered peers. Unreachable peers are dropped first.
 const maxPeers = 1024
 
 const (
 	// maxNames limits the names that memberlist may keep. A node has a new name
 	// after each start.
 	maxNames = 2 * maxPeers
-	// nameAge is how long a name counts toward maxNames after its node was last
-	// alive. memberlist forgets names earlier.
+	// A name counts toward maxNames for nameAge after its node was last alive.
+	// memberlist forgets names earlier.
 	nameAge = 2 * time.Minute
 )
 
@@ -46,8 +46,8 @@ const (
 // gossip could invent nodes, and memberlist would keep them all.
 var errCrowded = errors.New("too many known nodes")
 
-// peers stores what gossip has seen. memberlist calls it while holding its own
-// lock, so the callbacks only update maps.
+// peers stores the nodes that gossip has seen. memberlist calls it while
+// holding its own lock, so the callbacks only update maps.
 type peers struct {
 	self   sharding.NodeID
 	latest func(sharding.NodeID) uint64
@@ -133,7 +133,7 @@ func (p *peers) record(n *memberlist.Node, alive bool) {
 		s = &peerState{}
 		p.known[a.node] = s
 	case a.incarnation < s.Incarnation:
-		return // an older start of the node
+		return // an older incarnation of the node
 	}
 	before := *s
 	*s = peerState{
@@ -171,7 +171,7 @@ func (p *peers) setCluster(id string) {
 }
 
 // list returns the peers, sorted by id. It omits nodes of other clusters, which
-// may have been recorded before this node belonged to one.
+// may have been recorded before this node belonged to a cluster.
 func (p *peers) list() []Peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,9 +185,9 @@ func (p *peers) list() []Peer {
 	return out
 }
 
-// announcedName returns the address that a start of a node has announced, given
-// its name in memberlist, if that address has a host name. Otherwise it returns
-// "".
+// announcedName returns the address that an incarnation of a node has
+// announced, given its name in memberlist, if that address has a host name.
+// Otherwise it returns "".
 func (p *peers) announcedName(name string) string {
 	id, _, _ := strings.Cut(name, nameSeparator)
 	p.mu.Lock()

@@ -80,7 +80,7 @@ func TestForeignNodesAreRejected(t *testing.T) {
 	}
 }
 
-// The number of peers is limited, and reachable ones stay.
+// The number of peers is limited, and reachable peers stay.
 func TestPeersAreLimited(t *testing.T) {
 	p := newPeers("self", "c", func(sharding.NodeID) uint64 { return 1 << 40 })
 	name := func(i int) *memberlist.Node {
@@ -129,9 +129,9 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// Anyone who can send gossip can forge nodes, and memberlist keeps all that it
-// is allowed to. Known nodes stay, and there is room again after others have
-// been gone for a while.
+// Anyone who can send gossip can forge nodes, and memberlist keeps all nodes
+// that it is allowed to keep. Known nodes stay, and there is room again after
+// other nodes have been gone for a while.
 func TestForgedNodesAreLimited(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	p := newPeers("self", "", func(sharding.NodeID) uint64 { return 1 << 62 })

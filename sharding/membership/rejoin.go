@@ -11,8 +11,8 @@ import (
 // rounds rotate through all addresses.
 const maxJoins = 8
 
-// rejoin looks for nodes until ctx ends: first for all nodes, later for
-// unreachable ones. memberlist forgets a dead node after half a minute, so
+// rejoin looks for nodes until ctx ends: first for all nodes, later only for
+// unreachable nodes. memberlist forgets a dead node after half a minute, so
 // without this two partitioned halves of a cluster would never find each other
 // again.
 func (m *Membership) rejoin(ctx context.Context) {
@@ -80,9 +80,9 @@ func pick(targets []string, round int) []string {
 	return rotate(targets, round)[:maxJoins]
 }
 
-// rotate returns a list that begins with a different part of the given one in
+// rotate returns a list that begins with a different part of the given list in
 // each round. If the start of the list takes all the time of a round, later
-// entries come first in another one.
+// entries come first in a later round.
 func rotate(list []string, round int) []string {
 	if len(list) == 0 {
 		return nil

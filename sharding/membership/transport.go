@@ -21,7 +21,7 @@ const (
 	streamTimeout = 3 * time.Second
 	// kindTimeout limits the time in which a new connection must send its kind.
 	kindTimeout = 5 * time.Second
-	// maxConns limits inbound connections; excess ones are closed.
+	// maxConns limits inbound connections; excess connections are closed.
 	maxConns = 1024
 	// maxPacketBytes is the largest length that fits into two bytes;
 	// memberlist's packets are much smaller.

@@ -184,8 +184,8 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 	}
 }
 
-// A node whose advertised name has no address yet waits until the name has one,
-// or until its start is canceled.
+// A node whose advertised name has no address yet waits until the name has an
+// address, or until its start is canceled.
 func TestStartWaitsForTheAdvertisedName(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -230,8 +230,8 @@ func TestStartWaitsForTheAdvertisedName(t *testing.T) {
 	}
 }
 
-// namedPort is a port that knows the addresses of host names, and records those
-// that are dialed.
+// namedPort is a port that knows the addresses of host names, and records the
+// addresses that are dialed.
 type namedPort struct {
 	tcpPort
 	names  map[string]string

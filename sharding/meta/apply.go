@@ -122,7 +122,7 @@ func (t *transition) createCluster(c Cluster, founder Member, policy *Policy) er
 }
 
 // changePolicy rejects a change that was based on an outdated policy: of two
-// concurrent changes, the later one would otherwise undo the earlier one.
+// concurrent changes, the later change would otherwise undo the earlier change.
 func (t *transition) changePolicy(was *Policy, p Policy) error {
 	if was != nil {
 		if t.view.ClusterVersion() < sharding.VersionPolicy {

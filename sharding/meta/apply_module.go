@@ -60,9 +60,9 @@ func (t *transition) keepModule(m Module) {
 	t.store(prefixModule+m.Digest.String(), m)
 }
 
-// checkSignature limits the size of a signature. It does not verify it: the
-// result depends on the keys that a node trusts, and replicas must not
-// disagree.
+// checkSignature limits the size of a signature. It does not verify the
+// signature: the result would depend on the keys that a node trusts, and
+// replicas must not disagree.
 func (t *transition) checkSignature(m Module) error {
 	level := t.view.ClusterVersion()
 	switch {
@@ -168,7 +168,7 @@ func (t *transition) bind(c command) (Result, error) {
 	case bound && b.Digest == digest:
 		kind, forcedBy = ChangeLimits, cmp.Or(forcedBy, b.ForcedBy)
 	case bound:
-		b.Rollout = nil // entities that stayed with the rolled-out module move to the newly bound one
+		b.Rollout = nil // entities that stayed with the rolled-out module move to the newly bound module
 		b.History = append(slices.Clone(b.History), b.Bound)
 		if over := len(b.History) - MaxActivationHistory; over > 0 {
 			b.History = b.History[over:]
@@ -179,7 +179,7 @@ func (t *transition) bind(c command) (Result, error) {
 	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy, Snapshots: snapshots, Truncated: truncated, Proved: proved, Assumed: assumed}, ActivationChange{Kind: kind, By: c.By, Forced: forced}), nil
 }
 
-// rebind makes to the module that serves b's entity type, under the next
+// rebind makes `to` the module that serves b's entity type, under the next
 // revision. why describes the change for the change log.
 func (t *transition) rebind(b Activation, to Bound, why ActivationChange) Result {
 	t.view.counters.Revision++

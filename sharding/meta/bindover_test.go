@@ -8,7 +8,7 @@ import (
 )
 
 // If two bindings replace the same revision, only one of them succeeds.
-// Retrying the successful one changes nothing.
+// Retrying the successful binding changes nothing.
 func TestBindOverRejectsConcurrentBinding(t *testing.T) {
 	s := created(t)
 	one, two, three := meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a"))

@@ -41,9 +41,9 @@ type ActivationChange struct {
 }
 
 // ChangeLog returns the changes that led to the binding, oldest first. Changes
-// made before sharding.VersionChanges are reconstructed from the history: they
-// are activations that no rollback has reverted, and their authors are unknown.
-// The caller must not modify the slice.
+// made before sharding.VersionChanges are reconstructed from the history, which
+// contains only the activations that no rollback has reverted, without their
+// authors. The caller must not modify the slice.
 func (b *Activation) ChangeLog() []ActivationChange {
 	if len(b.Changes) > 0 || b.Revision == 0 {
 		return b.Changes

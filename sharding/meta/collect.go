@@ -44,7 +44,7 @@ func (v *View) staleModules(at int64) (unused []Module, old []Digest) {
 }
 
 // moduleDigests returns the modules that a binding needs: the serving module,
-// that of a rollout, and modules that rollbacks may return to.
+// the module of a rollout, and modules that rollbacks may return to.
 func (b *Activation) moduleDigests() []Digest {
 	out := []Digest{b.Digest}
 	if b.needsRollout() {
@@ -71,7 +71,7 @@ func (b *Activation) snapshotModules() []Digest {
 }
 
 // snapshotReader returns an entity type with a module that loads snapshots of
-// this one.
+// the given module.
 func (v *View) snapshotReader(digest Digest) (entityType string, ok bool) {
 	if v.ClusterVersion() < sharding.VersionSnapshotStates {
 		return "", false

@@ -42,7 +42,7 @@ func TestUnusedModulesAreCollected(t *testing.T) {
 			t.Errorf("at %d there is more", at)
 		}
 	}
-	collect(start) // marks 3 and 4
+	collect(start) // marks modules 3 and 4
 	collect(start + month - 1)
 	for n, want := range map[byte]int64{1: 0, 2: 0, 3: start, 4: start} {
 		if got, known := since(s, n); got != want || !known {
@@ -58,7 +58,7 @@ func TestUnusedModulesAreCollected(t *testing.T) {
 	if got, _ := since(s, 3); got != start+month {
 		t.Errorf("a module that was pushed again is not needed since %d", got)
 	}
-	run(t, s, meta.Bind("b", digest(2), 4), meta.Rollback("a", 5)) // 2 still serves b
+	run(t, s, meta.Bind("b", digest(2), 4), meta.Rollback("a", 5)) // module 2 still serves b
 	collect(start + 3*month/2)
 	run(t, s, meta.Bind("a", digest(3), 6), meta.Rollback("a", 7))
 	collect(start + 3*month) // needed until then, so its retention starts now
@@ -181,7 +181,8 @@ func TestCollectionNeedsVersion2(t *testing.T) {
 	refused(t, level2(t), meta.ErrInvalid, meta.CollectModules(0))
 }
 
-// Shadow settings are parsed in one place, and invalid ones are no shadows.
+// Shadow settings are parsed in one place, and invalid settings define no
+// shadow.
 func TestShadowSettingsAreParsed(t *testing.T) {
 	text := digest(2).String()
 	for value, want := range map[string]uint32{text + " 10%": 1000, text + " 0.01%": 1, text + "  100%": 10_000, text + " 0.005%": 1} {

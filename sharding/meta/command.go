@@ -176,11 +176,11 @@ const BootstrapReplica sharding.ReplicaID = 1
 // to leave. If the disk is known, the node keeps its status, except that a node
 // that was down is up again. The result's Joined says what to create.
 //
-// ErrConflict means either that a newer start of the node has already joined
-// (if the incarnation is lower than the member's), or that the node's replica
-// of the metadata shard is still leaving. In the second case, the node must
-// keep the replica and retry later. The caller must make sure that an earlier
-// start of the node is no longer running.
+// ErrConflict means either that a newer incarnation of the node has already
+// joined (if the incarnation is lower than the member's), or that the node's
+// replica of the metadata shard is still leaving. In the second case, the node
+// must keep the replica and retry later. The caller must make sure that an
+// earlier incarnation of the node is no longer running.
 func Join(m Member) []byte { return encode(command{Op: opJoin, Member: &m}) }
 
 // SetStatus returns the command that changes a member's status. If incarnation
@@ -190,7 +190,7 @@ func SetStatus(node sharding.NodeID, incarnation uint64, status MemberStatus) []
 }
 
 // Down returns the command by which an operator declares a node dead. Contact
-// with the node does not bring it back; only a new start that joins does.
+// with the node does not bring it back; only a new incarnation that joins does.
 func Down(node sharding.NodeID) []byte {
 	return encode(command{Op: opSetStatus, Status: &statusSet{Node: node, Status: StatusDown, Downed: true}})
 }
@@ -238,8 +238,8 @@ func ChangeReplicas(c Change) []byte { return encode(command{Op: opChange, Chang
 func PutPolicy(p Policy) []byte { return encode(command{Op: opPutPolicy, Policy: &p}) }
 
 // ChangePolicy is PutPolicy with optimistic concurrency control: it fails with
-// ErrConflict unless the current policy is was (the zero Policy if none is set)
-// or already p. It requires sharding.VersionPolicy.
+// ErrConflict unless the current policy equals was (the zero Policy if none is
+// set) or already equals p. It requires sharding.VersionPolicy.
 func ChangePolicy(was, p Policy) []byte {
 	return encode(command{Op: opPutPolicy, Policy: &p, Was: &was})
 }
@@ -254,8 +254,8 @@ func PutMember(m Member) []byte { return encode(command{Op: opPutMember, Member:
 func Place(on ...PlaceOn) []byte { return encode(command{Op: opPlace, Place: on}) }
 
 // PutModule returns the command that registers an uploaded module. A known
-// module is left unchanged, except that a new signature replaces the old one
-// from sharding.VersionSignatures on.
+// module is left unchanged, except that a new signature replaces the old
+// signature from sharding.VersionSignatures on.
 func PutModule(m Module) []byte { return encode(command{Op: opPutModule, Module: &m}) }
 
 // RemoveModule returns the command that removes a module. It requires

@@ -9,13 +9,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// MaxDownedStarts limits how many downed starts of removed nodes are
-// remembered. If it is exceeded, the start with the lowest incarnation is
-// forgotten.
+// MaxDownedStarts limits how many downed incarnations of removed nodes are
+// remembered. If the limit is exceeded, the lowest incarnation is forgotten.
 const MaxDownedStarts = 1024
 
-// DownedStart is a start of a node that an operator declared dead. This start
-// and earlier ones cannot join again.
+// DownedStart is an incarnation of a node that an operator declared dead. This
+// incarnation and earlier incarnations of the node cannot join again.
 type DownedStart struct {
 	Node        sharding.NodeID
 	Incarnation uint64
@@ -26,10 +25,10 @@ type downedStart struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
-// DownedStarts returns, sorted by node, the starts that operators declared dead
-// and whose nodes are no longer members. They are recorded from
-// sharding.VersionDownedStarts on and removed when a later start of the node
-// joins.
+// DownedStarts returns, sorted by node, the incarnations that operators
+// declared dead and whose nodes are no longer members. They are recorded from
+// sharding.VersionDownedStarts on and removed when a later incarnation of the
+// node joins.
 func (v *View) DownedStarts() []DownedStart {
 	out := make([]DownedStart, 0, len(v.downed))
 	for _, node := range slices.Sorted(maps.Keys(v.downed)) {
@@ -38,8 +37,8 @@ func (v *View) DownedStarts() []DownedStart {
 	return out
 }
 
-// IsDowned reports whether an operator declared this start of the node, or a
-// later one, dead, whether or not the node is still a member.
+// IsDowned reports whether an operator declared this incarnation of the node,
+// or a later incarnation, dead. The node need not be a member.
 func (v *View) IsDowned(node sharding.NodeID, incarnation uint64) bool {
 	if m, member := v.members[node]; member && m.Downed && incarnation <= m.Incarnation {
 		return true
@@ -48,10 +47,10 @@ func (v *View) IsDowned(node sharding.NodeID, incarnation uint64) bool {
 	return known && incarnation <= down
 }
 
-// checkStart rejects a start that was declared dead, a disk with which the node
-// has left the cluster, and a start older than that of the member that the node
-// was. LastStart must not decrease, because an older copy of a disk is found by
-// it.
+// checkStart rejects an incarnation that was declared dead, a disk with which
+// the node has left the cluster, and an incarnation older than the node's last
+// incarnation as a member. LastStart must not decrease, because it serves to
+// detect older copies of a disk.
 func (v *View) checkStart(m Member) error {
 	if v.hasLeftWith(m.Node, m.Disk) {
 		return fmt.Errorf("%w: node %s has left the cluster with this data directory; use an empty one to join again", ErrLeft, m.Node)
@@ -65,7 +64,7 @@ func (v *View) checkStart(m Member) error {
 	return nil
 }
 
-// rememberDowned records the start of a removed member.
+// rememberDowned records the incarnation of a removed member.
 func (t *transition) rememberDowned(node sharding.NodeID, incarnation uint64) {
 	if t.view.ClusterVersion() < sharding.VersionDownedStarts {
 		return

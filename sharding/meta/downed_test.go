@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// withDowned returns a cluster of version 2 whose member n2, at start 5, was
-// declared down and removed.
+// withDowned returns a cluster of version 2 whose member n2, at incarnation 5,
+// was declared down and removed.
 func withDowned(t *testing.T) *meta.State {
 	t.Helper()
 	s := created(t)
@@ -47,7 +47,7 @@ func TestDownedStartsCannotJoin(t *testing.T) {
 	}
 	refused(t, loaded, meta.ErrNodeDowned, meta.Join(speaking("n2", 5, 1, 2)))
 
-	// A new start joins, and can be declared down and removed in turn.
+	// A new incarnation joins, and can be declared down and removed in turn.
 	if s.View().IsDowned("n2", 6) {
 		t.Error("a later start is taken for put down")
 	}

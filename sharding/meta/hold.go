@@ -10,11 +10,11 @@ import (
 // writing records, including entities that do not exist yet. It requires
 // sharding.VersionWritePauses. It fails with ErrConflict unless the type is
 // served under revision over. The binding stays the same; the result's revision
-// is the one since which writes are paused.
+// is the revision since which writes are paused.
 //
 // The pause ends with the next binding of the type or with ResumeTypeWrites.
-// Both get a new revision. Therefore, if a binding over the revision of a
-// paused type succeeds, nothing was written during the pause.
+// Both commands create a new revision. Therefore, if a binding over the
+// revision of a paused type succeeds, nothing was written during the pause.
 func PauseTypeWrites(entityType string, over uint64) []byte {
 	return encode(command{Op: opPauseTypeWrites, EntityType: entityType, Revision: over})
 }

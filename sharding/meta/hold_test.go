@@ -7,7 +7,8 @@ import (
 )
 
 // A binding over the revision of a paused type succeeds only during the pause,
-// so nothing was written before it. After the pause has ended, it is rejected.
+// so nothing is written between the two commands. After the pause has ended,
+// the binding is rejected.
 func TestWritePauseEndsWithNextRevision(t *testing.T) {
 	modules := [][]byte{meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1)}
 	refused(t, created(t, modules...), meta.ErrClusterVersion, meta.PauseTypeWrites("a", 1))

@@ -9,24 +9,25 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// MaxIncarnationAhead limits how far a start may be ahead of the clock of the
-// node that checks it. Incarnations are the Unix milliseconds of starts, or one
-// more than the last incarnation. Without a limit, a single huge incarnation
-// that no later start can exceed would lock a node out forever.
+// MaxIncarnationAhead limits the time by which an incarnation may be ahead of
+// the clock of the node that checks it. An incarnation is the time at which the
+// process started, in Unix milliseconds, or one more than the last incarnation.
+// Without a limit, a single huge incarnation, which no later incarnation could
+// exceed, would lock a node out forever.
 const MaxIncarnationAhead = time.Hour
 
 // LatestIncarnation returns the highest acceptable incarnation at time now.
-// known is the node's incarnation in the metadata, 0 if none. It counts as
-// acceptable so that correcting a clock that was ahead does not lock out nodes
-// that started before.
+// known is the node's incarnation in the metadata, 0 if none. The known
+// incarnation is acceptable, so that correcting a clock that was ahead does not
+// lock out nodes that started before the correction.
 func LatestIncarnation(now time.Time, known uint64) uint64 {
 	latest := max(uint64(now.UnixMilli()), known)
 	return latest + min(uint64(MaxIncarnationAhead.Milliseconds()), math.MaxUint64-latest)
 }
 
-// FutureStartError is returned for a start that is later than LatestIncarnation
-// according to another node's clock. One of the two clocks is wrong, but it is
-// unknown which one.
+// FutureStartError is returned for an incarnation that is later than
+// LatestIncarnation according to another node's clock. One of the two clocks is
+// wrong, but it is unknown which clock.
 type FutureStartError struct {
 	Node  sharding.NodeID // node that started
 	By    sharding.NodeID // node whose clock was used
@@ -39,8 +40,8 @@ func (e *FutureStartError) Error() string {
 		e.Node, e.Ahead.Round(time.Second), e.By, e.Now.UTC().Format(time.RFC3339), e.Node)
 }
 
-// CheckIncarnation returns a *FutureStartError if the start of a node is later
-// than LatestIncarnation at time now on node by.
+// CheckIncarnation returns a *FutureStartError if the incarnation of a node is
+// later than LatestIncarnation at time now on node by.
 func CheckIncarnation(node sharding.NodeID, incarnation uint64, by sharding.NodeID, now time.Time, known uint64) error {
 	if incarnation <= LatestIncarnation(now, known) {
 		return nil

@@ -15,7 +15,7 @@ const MaxLeft = 1024
 
 // leftNode is the stored form.
 type leftNode struct {
-	Incarnation uint64 `json:"incarnation"` // incarnation of its last start
+	Incarnation uint64 `json:"incarnation"` // incarnation of its last process
 	// Disk is set if the node was asked to leave. A node that was removed
 	// because it was dead may join again with its disk.
 	Disk string `json:"disk,omitempty"`
@@ -24,7 +24,7 @@ type leftNode struct {
 // LeftNode is a node that was a member.
 type LeftNode struct {
 	Node        sharding.NodeID
-	Incarnation uint64 // incarnation of its last start
+	Incarnation uint64 // incarnation of its last process
 	// Disk is the disk with which the node must not join again. It is empty if the
 	// node was not asked to leave but was removed because it was dead.
 	Disk string
@@ -47,18 +47,19 @@ func (v *View) hasLeftWith(node sharding.NodeID, disk string) bool {
 	return left && l.Disk != "" && l.Disk == disk
 }
 
-// HasLeft reports whether the node was a member and no longer is one. It
-// distinguishes a completed leave request from a request for a node that was
-// never a member. The record is kept from sharding.VersionFormerMembers on,
-// until the node joins again.
+// HasLeft reports whether the node is a former member. It distinguishes a
+// completed leave request from a request for a node that was never a member.
+// The record is kept from sharding.VersionFormerMembers on, until the node
+// joins again.
 func (v *View) HasLeft(node sharding.NodeID) bool {
 	_, left := v.left[node]
 	_, down := v.downed[node]
 	return left || down
 }
 
-// LastStart returns the incarnation of the newest start of a node that the
-// metadata knows, or 0. A former member is known as long as HasLeft reports it.
+// LastStart returns the newest incarnation of a node that the metadata knows,
+// or 0 if it knows none. A former member is known as long as HasLeft reports
+// it.
 func (v *View) LastStart(node sharding.NodeID) uint64 {
 	return max(v.members[node].Incarnation, v.left[node].Incarnation, v.downed[node])
 }

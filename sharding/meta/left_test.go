@@ -45,7 +45,7 @@ func TestFormerMembersAreRemembered(t *testing.T) {
 	}
 }
 
-// The newest start of a node stays known after the node is removed, for
+// The newest incarnation of a node stays known after the node is removed, for
 // whatever reason, because an older copy of its disk may start afterwards.
 func TestLastStartIsKnownAfterRemoval(t *testing.T) {
 	for name, drop := range map[string]func(*testing.T, *meta.State, meta.Member){"left": leave, "downed": remove, "dead": die} {
@@ -100,7 +100,7 @@ func TestFormerMembersAreLimited(t *testing.T) {
 }
 
 // A node that was asked to leave and has left can only join with a new disk. A
-// node that was removed because it was dead may join with its old one.
+// node that was removed because it was dead may join with its old disk.
 func TestNodeCannotRejoinWithTheDiskItLeftWith(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.RaiseClusterVersion(sharding.VersionFormerMembers, speaker("n1", 0, sharding.MaxVersion)))

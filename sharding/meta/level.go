@@ -14,15 +14,16 @@ import (
 var ErrClusterVersion = errors.New("metadata: not available at this cluster version")
 
 // Speaker is the range of cluster versions that a member supports, as reported
-// by the given start of the member.
+// by the given incarnation of the member.
 type Speaker struct {
 	Node        sharding.NodeID       `json:"node"`
 	Incarnation uint64                `json:"incarnation"`
 	Speaks      sharding.VersionRange `json:"speaks"`
 }
 
-// clusterVersionRaise is the cluster version. In commands it includes the
-// ranges that the members support.
+// clusterVersionRaise is the stored form of the cluster version, and the
+// argument of the command that raises it. Only the command has Speakers, the
+// ranges of versions that the members support.
 type clusterVersionRaise struct {
 	Level    sharding.ClusterVersion `json:"level"`
 	Speakers []Speaker               `json:"speakers,omitempty"`
@@ -32,7 +33,7 @@ type clusterVersionRaise struct {
 // permanently. by has the supported range of each member. The command fails
 // with ErrClusterVersion if a member is missing, has restarted since it
 // reported its range, or does not support the version, and if the version is
-// lower than the current one. Raising to the current version succeeds.
+// lower than the current version. Raising to the current version succeeds.
 func RaiseClusterVersion(level sharding.ClusterVersion, by ...Speaker) []byte {
 	return encode(command{Op: opRaiseLevel, Raise: &clusterVersionRaise{Level: level, Speakers: by}})
 }

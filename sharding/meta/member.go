@@ -59,19 +59,19 @@ type Member struct {
 	PeerAddress string       `json:"peerAddress,omitempty"`
 	Status      MemberStatus `json:"status"`
 	// Disk is a random id generated with the data directory. If the same node
-	// has a different Disk, it has lost everything it had acknowledged. Empty
-	// until known.
+	// has a different Disk, it has lost everything it had acknowledged. Disk is
+	// empty until it is known.
 	Disk string `json:"disk,omitempty"`
-	// Incarnation identifies the node's last start. It only increases for a
+	// Incarnation identifies the node's last process. It only increases for a
 	// disk.
 	Incarnation uint64   `json:"incarnation,omitempty"`
 	Roles       []string `json:"roles,omitempty"`
 	Version     string   `json:"version,omitempty"`
 	// Zone is the node's failure domain; replicas are spread over zones. A node
-	// without one is a zone of its own.
+	// without a zone is a zone of its own.
 	Zone string `json:"zone,omitempty"`
-	// Downed says that an operator declared the node dead. Contact with it does
-	// not bring it back; only a new start that joins does.
+	// Downed says that an operator declared the node dead. Contact with the
+	// node does not bring it back; only a new incarnation that joins does.
 	Downed bool `json:"downed,omitempty"`
 	// Draining says that an operator is draining the node: it leads nothing and
 	// is given nothing, until the drain is canceled or the node restarts.

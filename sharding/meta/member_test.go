@@ -104,7 +104,7 @@ func TestJoinKeepsReplicasOfRestartedNode(t *testing.T) {
 }
 
 // A bootstrap node that was stored before disk ids existed adopts its first
-// one.
+// disk id.
 func TestJoinAdoptsTheFirstDisk(t *testing.T) {
 	s := created(t)
 	if j := run(t, s, meta.Join(node("n1", "a", 1))).Joined; j.Replica != 1 || j.Fresh || j.Member.Status != meta.StatusUp {
@@ -171,7 +171,8 @@ func TestOperatorDownLastsUntilNewStart(t *testing.T) {
 }
 
 // A drain continues under any coordinator, across status changes and repeated
-// joins of the same start. A new start or the operator ends it.
+// joins of the same incarnation. A new incarnation or the operator ends the
+// drain.
 func TestDrainLastsUntilANewStart(t *testing.T) {
 	s := three(t)
 	draining := func(want bool) {
@@ -188,7 +189,7 @@ func TestDrainLastsUntilANewStart(t *testing.T) {
 	draining(false)
 	run(t, s, meta.SetDraining("n2", 1, true), meta.Join(node("n2", "b", 2)))
 	draining(false)
-	refused(t, s, meta.ErrConflict, meta.SetDraining("n2", 1, true)) // meant for the previous start
+	refused(t, s, meta.ErrConflict, meta.SetDraining("n2", 1, true)) // meant for the previous incarnation
 	refused(t, s, meta.ErrUnknownNode, meta.SetDraining("n9", 0, true))
 	run(t, s, meta.SetDraining("n2", 2, true), meta.Join(node("n2", "new", 3)))
 	draining(false)
@@ -364,7 +365,7 @@ func TestLeaveRequestPersists(t *testing.T) {
 			status(t, s, meta.StatusUp)
 		})
 	}
-	// The previous release cannot read it.
+	// The previous release cannot read the request.
 	s := leaving(t, 1)
 	run(t, s, meta.SetStatus("n2", 5, meta.StatusDown))
 	run(t, s, meta.SetStatus("n2", 5, meta.StatusUp))

@@ -3,7 +3,8 @@
 // bindings of modules to entity types, roles, tokens and settings. It is pure
 // (no clock, no randomness, no I/O, no goroutine): the same commands produce
 // the same bytes on every replica. It makes no decisions of its own. It applies
-// what the coordinator and operators propose, or returns why it cannot.
+// the proposals of the coordinator and of operators, or returns the reason why
+// it cannot.
 package meta
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Limits of the metadata shard. A command that exceeds one fails with
+// Limits of the metadata shard. A command that exceeds a limit fails with
 // ErrInvalid.
 const (
 	MaxCommandBytes      = 512 << 10
@@ -71,12 +72,12 @@ var (
 	// ErrQuota: the cluster or the uploader has reached its module quota.
 	// Remove modules to make room.
 	ErrQuota = errors.New("metadata: the module quota is exhausted")
-	// ErrNodeDowned: the node tries to join with a start that an operator
-	// declared down, or an earlier one. Restart the node to join. It wraps
-	// ErrConflict.
+	// ErrNodeDowned: the node tries to join with an incarnation that an
+	// operator declared down, or with an earlier incarnation. Restart the node
+	// to join. The error wraps ErrConflict.
 	ErrNodeDowned = fmt.Errorf("%w: the node was declared down", ErrConflict)
 	// ErrLeft: the node tries to join with the disk with which it has left the
-	// cluster. It must use a new one. It wraps ErrConflict.
+	// cluster. The node must use a new disk. The error wraps ErrConflict.
 	ErrLeft = fmt.Errorf("%w: the node has left the cluster", ErrConflict)
 	// ErrUnsupported: a committed command or a stored pair was written by a
 	// later release. The replica must stop, because it cannot know how newer
@@ -176,7 +177,7 @@ type Bound struct {
 }
 
 // Limits restrict an entity type beyond the limits of each node; 0 means that
-// only the node's limit applies. They belong to the type and stay when its
+// only the node's limit applies. Limits belong to the type and stay when its
 // module changes.
 type Limits struct {
 	CommandFuel int64 `json:"commandFuel,omitempty"` // units

@@ -128,8 +128,8 @@ func TestOnlyCreateIsAcceptedBeforeCluster(t *testing.T) {
 	}
 }
 
-// Place is retried if its outcome is unknown. The retry must return the first
-// one's replica ids and not allocate new ones.
+// Place is retried if its outcome is unknown. The retry must return the replica
+// ids of the first command and not allocate new ids.
 func TestRepeatedPlaceKeepsReplicaIDs(t *testing.T) {
 	place := meta.Place(meta.PlaceOn{Shard: 1, Nodes: []sharding.NodeID{"n1"}}, meta.PlaceOn{Shard: 2, Nodes: []sharding.NodeID{"n1"}})
 	s := created(t, place)
@@ -221,7 +221,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// A view is a snapshot: later commands must not show in it.
+// A view is a snapshot: later commands must not change it.
 func TestViewIsImmutable(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")), meta.PutSetting("k", []byte("v")))
 	old := s.View()
@@ -237,7 +237,8 @@ func TestViewIsImmutable(t *testing.T) {
 }
 
 // Two state machines that apply the same random commands agree byte for byte. A
-// third one that is restored from the stored pairs halfway agrees with them.
+// third state machine that is restored from the stored pairs halfway agrees
+// with them.
 func TestRandomCommandsAreDeterministic(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -25,7 +25,7 @@ const (
 )
 
 // Default and bounds of SettingModuleRetention. Modules are pushed before they
-// are bound, and the minimum leaves time for that.
+// are bound, and the minimum leaves time to bind them.
 const (
 	DefaultModuleRetention = 30 * day
 	minModuleRetention     = time.Second
@@ -39,7 +39,8 @@ type ModuleQuotas struct {
 	Bytes   int64 // total size of the modules
 	OfOne   int   // modules per uploader
 	// BytesOfOne limits the total size of the modules of one uploader. Without
-	// it, one uploader of large modules could use up the space of all others.
+	// it, one uploader of large modules could use up the space of all other
+	// uploaders.
 	BytesOfOne int64
 }
 

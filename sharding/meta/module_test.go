@@ -100,8 +100,8 @@ func TestModulesAreBounded(t *testing.T) {
 	run(t, s, meta.PutModule(large))
 }
 
-// One uploader of large modules leaves room for others. The limit applies from
-// version 3 on and depends only on replicated state.
+// One uploader of large modules leaves room for other uploaders. The limit
+// applies from version 3 on and depends only on replicated state.
 func TestUploaderBytesAreLimited(t *testing.T) {
 	of := func(n byte, by string, size int64) []byte {
 		m := uploaded(n, by)

@@ -27,8 +27,8 @@ func WithOwner(command []byte, o Ownership) []byte {
 }
 
 // PutTypeOwner returns the command that changes the owner of a bound type; an
-// empty o.Is removes it. It fails with ErrConflict if the owner is no longer
-// o.Was. It requires sharding.VersionOwners.
+// empty o.Is removes the owner. The command fails with ErrConflict if the owner
+// is no longer o.Was. It requires sharding.VersionOwners.
 func PutTypeOwner(entityType string, o Ownership) []byte {
 	return encode(command{Op: opPutTypeOwner, EntityType: entityType, activationCommand: activationCommand{Owner: &o}})
 }

@@ -16,8 +16,8 @@ type Policy struct {
 	// Rebalance allows the coordinator to move replicas and leaders only to
 	// balance load. Repair and draining work regardless.
 	Rebalance bool `json:"rebalance"`
-	// DeadAfter is how long a node must be unreachable before it is considered
-	// dead; if 0, the coordinator's configuration applies. From
+	// DeadAfter is the time for which a node must be unreachable before it is
+	// considered dead; if 0, the coordinator's configuration applies. From
 	// sharding.VersionPolicy on.
 	DeadAfter time.Duration `json:"deadAfter,omitempty"`
 }

@@ -45,8 +45,8 @@ func TestDeadAfterNeedsVersion2(t *testing.T) {
 	refused(t, s, meta.ErrInvalid, meta.PutPolicy(p))
 }
 
-// Of two concurrent changes the second is rejected instead of undoing the
-// first. Repeating a change succeeds.
+// Of two concurrent changes, the second change is rejected instead of undoing
+// the first change. Repeating a change succeeds.
 func TestConcurrentPolicyChangeIsRejected(t *testing.T) {
 	s := created(t)
 	p := meta.Policy{Replication: 3, MinMembers: 1}

@@ -12,8 +12,9 @@ import (
 // next must be greater than every replica id ever allocated, and revision the
 // highest binding revision that any shard has run under; later bindings get
 // higher revisions. version is the lowest of all data directories, which are
-// upgraded before the cluster version. Use Dump and Load to move the state. It
-// returns ErrInvalid if the result would violate a rule of the metadata.
+// upgraded before the cluster version. Use Dump and Load to move the state.
+// Rebuild returns ErrInvalid if the result would violate a rule of the
+// metadata.
 func Rebuild(base *State, c Cluster, next sharding.ReplicaID, revision uint64, level sharding.ClusterVersion, members []Member, placements []Placement) (*State, error) {
 	v := *base.View()
 	if v.created && v.cluster != c {

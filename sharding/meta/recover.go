@@ -17,9 +17,9 @@ type recoverSet struct {
 
 // RecoverShard returns the command that lets a data shard with a permanently
 // lost majority continue with one replica: that replica becomes the only voter
-// and all others leave. It fails with ErrConflict if the replica no longer
-// belongs to the shard, or if the replicas on nodes that are not down could
-// still form a majority. Repeating the command succeeds.
+// and all other replicas leave. It fails with ErrConflict if the replica no
+// longer belongs to the shard, or if the replicas on nodes that are not down
+// could still form a majority. Repeating the command succeeds.
 func RecoverShard(shard sharding.ShardID, replica sharding.ReplicaID) []byte {
 	return encode(command{Op: opRecoverShard, Recover: &recoverSet{shard, replica}})
 }
@@ -62,7 +62,7 @@ func (v *View) CheckRecoverShard(shard sharding.ShardID, replica sharding.Replic
 }
 
 // isRecoveredWith reports whether RecoverShard was applied for the replica and
-// the others have not been replaced since.
+// the other replicas have not been replaced since.
 func (p Placement) isRecoveredWith(replica sharding.ReplicaID) bool {
 	return p.Recovered == replica && !slices.ContainsFunc(p.Replicas, func(r Replica) bool { return r.ID != replica && r.State != ReplicaLeaving })
 }

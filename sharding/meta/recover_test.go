@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// A shard can continue with one replica only if the others cannot form a
-// majority.
+// A shard can continue with one replica only if the other replicas cannot form
+// a majority.
 func TestShardRecoversOnlyWithoutMajority(t *testing.T) {
 	four := func(t *testing.T) *meta.State { // shard 1 has 4@n1 5@n2 6@n3
 		s := three(t)

@@ -102,7 +102,7 @@ func (p Placement) Replica(id sharding.ReplicaID) (Replica, bool) {
 }
 
 // ReplicaOn returns the replica that the node's disk holds or should hold,
-// including a leaving one.
+// including a leaving replica.
 func (p Placement) ReplicaOn(node sharding.NodeID) (Replica, bool) {
 	for _, r := range p.Replicas {
 		if r.Node == node && !r.Lost {
@@ -153,9 +153,9 @@ func (p *Placement) find(id sharding.ReplicaID) *Replica {
 // LostMajority returns the nodes of voters whose disks are lost, if no leader
 // can be elected without them. Raft counts lost voters until a leader removes
 // them. The metadata does not record whether a lost replica was a voter, so
-// LostMajority counts each lost replica as one. The result is wrong for a shard
-// with a single voter that has lost a learner, as long as the shard has no
-// leader.
+// LostMajority counts each lost replica as a voter. The result is wrong for a
+// shard with a single voter that has lost a learner, as long as the shard has
+// no leader.
 func (p Placement) LostMajority() (lost []sharding.NodeID) {
 	voters := 0
 	for _, r := range p.Replicas {

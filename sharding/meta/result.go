@@ -32,7 +32,7 @@ type resultBytes struct {
 }
 
 // resultCodes maps errors to codes, which are part of the format. If an error
-// matches several, the last one counts.
+// matches several entries, the last entry counts.
 var resultCodes = []struct {
 	code string
 	err  error

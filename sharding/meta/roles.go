@@ -27,7 +27,7 @@ func PutRole(r access.Role) []byte {
 }
 
 // DeleteRole returns the command that removes a role. Removing a missing role
-// succeeds. It fails with ErrConflict if a binding uses the role.
+// succeeds. The command fails with ErrConflict if a binding uses the role.
 func DeleteRole(name string) []byte {
 	return encode(command{Op: opDeleteRole, accessCommand: accessCommand{RoleDelete: &roleDelete{Name: name}}})
 }
@@ -41,8 +41,8 @@ func PutRoleBinding(b access.Binding) []byte {
 }
 
 // DeleteRoleBinding returns the command that removes all roles of a subject.
-// Removing a missing binding succeeds. It fails with ErrConflict for the last
-// admin.
+// Removing a missing binding succeeds. The command fails with ErrConflict for
+// the last admin.
 func DeleteRoleBinding(subject string) []byte {
 	return encode(command{Op: opDeleteRoleBinding, accessCommand: accessCommand{RoleBindingDelete: &roleBindingDelete{Subject: subject}}})
 }
@@ -178,7 +178,7 @@ func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error
 // checkVariables rejects a role that names ids by the caller's name if callers
 // of different kinds could have it: token:alice and jwt:alice share a name and
 // would get each other's ids. with is a binding that is about to include the
-// role, in addition to the stored ones.
+// role, in addition to the stored bindings.
 func (v *View) checkVariables(r access.Role, with access.Binding) error {
 	if v.ClusterVersion() < sharding.VersionPrincipalVariable {
 		if r.Uses(access.PrincipalVariable) {
@@ -260,9 +260,9 @@ func equalRoles(a, b access.Role) bool {
 }
 
 // restoreRole and restoreRoleBinding restore stored values. A value that
-// violates the rules of this release was written by a later one. Dropping it
-// would make access decisions differ from those of newer nodes, so both return
-// ErrUnsupported.
+// violates the rules of this release was written by a later release. Dropping
+// it would make access decisions differ from those of newer nodes, so both
+// return ErrUnsupported.
 func (v *View) restoreRole(name string, value []byte) error {
 	if err := restoreInto(v.roles, name, value); err != nil {
 		return err

@@ -158,7 +158,7 @@ func TestRolesOfLaterReleaseAreUnsupported(t *testing.T) {
 
 // Two state machines, one of which is sometimes reloaded from its dump, agree
 // on random commands. Bound roles always exist, and once there is an admin,
-// there is always at least one.
+// there is always at least one admin.
 func TestRandomRolesKeepTheInvariants(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))

@@ -33,7 +33,7 @@ func RollbackWith(entityType string, revision uint64, at int64, forcedBy string,
 	return encode(c)
 }
 
-// rollback reverts the revision, or the current one if it is 0.
+// rollback reverts the revision, or the current revision if it is 0.
 func (t *transition) rollback(c command) (Result, error) {
 	if err := t.checkBy(c.By); err != nil {
 		return Result{}, err

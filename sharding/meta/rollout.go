@@ -11,8 +11,8 @@ import (
 
 // Limits of rollouts.
 const (
-	// MaxRolloutStay limits how many entities can stay with the newer module when
-	// the other entities go back to the older one.
+	// MaxRolloutStay limits how many entities can stay with the newer module
+	// when the other entities go back to the older module.
 	MaxRolloutStay = 100
 	// MaxRolloutSteps limits the number of remaining steps.
 	MaxRolloutSteps = 32
@@ -33,8 +33,8 @@ type RolloutState string
 //	   +- aborting -+ --held--> aborted, or ended
 //
 // A rollout can leave aborting and held again: if the older module cannot be
-// checked, nothing changes. A rollout starts running or paused; one from an
-// imported cluster starts paused or aborted.
+// checked, nothing changes. A rollout starts running or paused; a rollout from
+// an imported cluster starts paused or aborted.
 //
 // An activation that needs a proof is a rollout whose part is empty, see
 // verifying.go:
@@ -143,8 +143,8 @@ func (r *Rollout) Serves(id sharding.EntityID) bool {
 	return r.Contains(id) || slices.Contains(r.Stay, id.ID)
 }
 
-// IsActive reports whether a rollout is in progress. It is not if the rollout
-// has ended and only entities that stay are left.
+// IsActive reports whether a rollout is in progress. It returns false if the
+// rollout has ended and only entities that stay are left.
 func (r *Rollout) IsActive() bool {
 	return r != nil && r.State != RolloutAborted && r.State != RolloutRefused
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // putRollout returns a rollout of the type that replaces a revision. It covers
-// 5 percent of the entities and those whose ids start with p, and is then
-// modified by change.
+// 5 percent of the entities and the entities whose ids start with p, and is
+// then modified by change.
 func putRollout(entityType string, over uint64, change func(*meta.Rollout)) meta.PutRollout {
 	part := meta.Part{Share: 500, Prefix: "p"}
 	r := &meta.Rollout{Digest: digest(0xb2), State: meta.RolloutRunning, Part: part, First: part, Types: []string{entityType}}
@@ -56,7 +56,7 @@ func (c canary) not(err error, change func(*meta.Rollout)) {
 	refused(c.T, c.State, err, c.command(meta.ChangeCanary, change))
 }
 
-// end ends the rollout with a put that has none.
+// end ends the rollout with a command that contains no rollout.
 func (c canary) end(promote bool, forcedBy string) []byte {
 	return meta.PutRollouts(meta.ChangeAbort, 9, meta.PutRollout{EntityType: "a", Over: c.binding().Revision, Promote: promote, ForcedBy: forcedBy})
 }

@@ -29,11 +29,11 @@ const keptExpired = time.Hour
 // PutToken returns the command that stores a token and gives its bearer roles.
 // The revision of t is ignored. Repeating the command succeeds.
 //
-// It fails with ErrConflict if the name or the hash is already stored, if the
-// subject already has roles or owns an entity type, if a role does not exist,
-// or if the token expires and no other subject is a permanent admin. It also
-// removes the tokens that had expired an hour before t was created, together
-// with the roles of their bearers. It requires sharding.VersionTokens.
+// The command fails with ErrConflict if the name or the hash is already stored,
+// if the subject already has roles or owns an entity type, if a role does not
+// exist, or if the token expires and no other subject is a permanent admin. It
+// also removes the tokens that had expired an hour before t was created,
+// together with the roles of their bearers. It requires sharding.VersionTokens.
 func PutToken(t access.Token, roles ...string) []byte {
 	return encode(command{Op: opPutToken, accessCommand: accessCommand{TokenPut: &tokenPut{Token: t, Roles: roles}}})
 }
@@ -51,8 +51,8 @@ func PutFirstRoleBinding(b access.Binding) []byte {
 }
 
 // DeleteToken returns the command that removes a token and the roles of its
-// bearer. Removing a missing token succeeds. It fails with ErrConflict for the
-// token of the last admin.
+// bearer. Removing a missing token succeeds. The command fails with ErrConflict
+// for the token of the last admin.
 func DeleteToken(name string) []byte {
 	return encode(command{Op: opDeleteToken, accessCommand: accessCommand{TokenDelete: &tokenDelete{Name: name}}})
 }
@@ -128,7 +128,7 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 	return res, nil
 }
 
-// errAdminAlready is returned if the first admin is to be created but one
+// errAdminAlready is returned if the first admin is to be created but an admin
 // exists.
 var errAdminAlready = fmt.Errorf("%w: the cluster already has an %s", ErrConflict, access.RoleAdmin)
 
@@ -179,8 +179,8 @@ func (v *View) isLastingAdmin(b access.Binding) bool {
 	return b.BindsAdmin() && !(kind == access.KindToken && v.tokens[name].Expires != 0)
 }
 
-// hasOtherLastingAdmin reports whether a subject other than this one is a
-// permanent admin.
+// hasOtherLastingAdmin reports whether a subject other than the given subject
+// is a permanent admin.
 func (v *View) hasOtherLastingAdmin(but string) bool {
 	for _, b := range v.roleBindings {
 		if b.Subject != but && v.isLastingAdmin(b) {
@@ -190,7 +190,8 @@ func (v *View) hasOtherLastingAdmin(but string) bool {
 	return false
 }
 
-// HasAdmin reports whether an admin exists. Role checks are on if one does.
+// HasAdmin reports whether an admin exists. Role checks are on if an admin
+// exists.
 func (v *View) HasAdmin() bool {
 	for _, b := range v.roleBindings {
 		if b.BindsAdmin() {

@@ -182,7 +182,7 @@ func TestTokensOfLaterReleaseAreUnsupported(t *testing.T) {
 
 // Two machines agree on random commands. The bearer of a token has roles until
 // the token is removed, and once there is a permanent admin, there is always at
-// least one.
+// least one permanent admin.
 func TestRandomTokensKeepTheInvariants(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 4))

@@ -16,9 +16,10 @@ import (
 // A binding therefore names the modules whose snapshots its module may load in
 // that case. A module is listed only if a comparison of all such entities under
 // the binding's revision found no differing state. The comparison is stored as
-// a VerificationResult, and the binding copies the list from it when it is
-// made. Comparing the declared version of the state format instead would not be
-// enough, because the module's author may have forgotten to change it.
+// a VerificationResult, and the binding copies the list from that result when
+// the binding is made. Comparing the declared version of the state format
+// instead would not be enough, because the module's author may have forgotten
+// to change it.
 //
 // A proof about a module covers only the snapshots that the module had made by
 // then. If the module has served again since, it may have written states that
@@ -54,7 +55,7 @@ type RestoredActivation struct {
 func (b *Activation) ToRestored() RestoredActivation { return b.withTruncated(b.Bound).toRestored() }
 
 // RestoredHistory returns the snapshot modules of entry i of the history, as
-// they would be after a rollback to it.
+// they would be after a rollback to that entry.
 func (b *Activation) RestoredHistory(i int) RestoredActivation {
 	return b.withoutUnproved(b.withTruncated(b.History[i])).toRestored()
 }

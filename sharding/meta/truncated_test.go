@@ -114,7 +114,7 @@ func TestRolloutsNeedAProof(t *testing.T) {
 	readsTruncated(t, s, 2)
 	put(meta.RolloutRunning, meta.RolloutAborting, meta.RolloutHeld)
 	run(t, s, back(""))
-	readsTruncated(t, s) // nothing proved the snapshots that it has written since
+	readsTruncated(t, s) // no comparison proved the snapshots that it has written since
 	put(meta.RolloutRunning, meta.RolloutAborting, meta.RolloutHeld)
 	run(t, s, proved(s, 1, 2), back("token:ci"))
 	readsTruncated(t, s) // some entities were forced back without a proof
@@ -127,7 +127,7 @@ func TestRolloutsNeedAProof(t *testing.T) {
 
 // A module that serves when the cluster version is raised continues to load
 // snapshots of earlier modules. Its successor does not, and a rollback does not
-// load those of the module that it reverts.
+// load the snapshots of the module that it reverts.
 func TestOldBindingsKeepLoadingSnapshots(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	readsTruncated(t, s, 1)
@@ -171,8 +171,8 @@ func TestModulesBoundBeforeProofsAreTracked(t *testing.T) {
 	check("imported", true, false, true)
 }
 
-// A module is kept while another one loads its snapshots, even if no rollback
-// can return to it.
+// A module is kept while another module loads its snapshots, even if no
+// rollback can return to it.
 func TestModulesWithLoadedSnapshotsAreKept(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	run(t, s, proved(s, 1, 2), meta.Rollback("a", 3)) // module 1 serves, and module 2 is not in its history

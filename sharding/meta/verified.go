@@ -57,8 +57,8 @@ type verificationResults struct {
 }
 
 // PutVerificationResult returns the command that stores a verification result,
-// replacing the previous one of the same module. It fails with ErrConflict if
-// the type is served under a different revision by now. It requires
+// replacing the previous result of the same module. It fails with ErrConflict
+// if the type is served under a different revision by now. It requires
 // sharding.VersionVerificationResults.
 func PutVerificationResult(entityType string, v VerificationResult) []byte {
 	return encode(command{Op: opPutVerified, EntityType: entityType, activationCommand: activationCommand{Verified: &v}})

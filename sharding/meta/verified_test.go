@@ -57,7 +57,7 @@ func TestVerificationResultsAreStored(t *testing.T) {
 	refused(t, s, meta.ErrConflict, verified(4, 1))
 }
 
-// A module loads the snapshots of its predecessor, and those that the
+// A module loads the snapshots of its predecessor, and the snapshots that the
 // predecessor loads, only if a verification under the current revision allows
 // it.
 func TestVerifiedModuleLoadsPreviousSnapshots(t *testing.T) {

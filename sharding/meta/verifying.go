@@ -42,7 +42,7 @@ func (b *Activation) verifyingMessage() string {
 
 // checkVerifying rejects a verifying or refused rollout with fields that only a
 // serving rollout may have, and a serving rollout with fields that only a
-// verifying one may have.
+// verifying rollout may have.
 func (r *Rollout) checkVerifying(v *View, b Activation) error {
 	level := v.ClusterVersion()
 	switch {

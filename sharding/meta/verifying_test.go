@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// verifying turns a rollout into a verifying one of module n.
+// verifying turns a rollout into a verifying rollout of module n.
 func verifying(n byte, change func(*meta.Rollout)) func(*meta.Rollout) {
 	return func(r *meta.Rollout) {
 		r.Digest, r.State, r.Part, r.First = digest(n), meta.RolloutVerifying, meta.Part{}, meta.Part{}
@@ -73,7 +73,7 @@ func TestActivationNeedsProof(t *testing.T) {
 }
 
 // A module that is forced without a proof loads no snapshots of other modules,
-// and the binding records who forced it.
+// and the binding records the principal that forced it.
 func TestForcedActivationLoadsNoSnapshots(t *testing.T) {
 	c := newVerifying(t, func(r *meta.Rollout) { r.Force, r.Limits = true, &meta.Limits{MaxEvents: 3} })
 	run(t, c.State, proved(c.State, 2, 1), c.activate("token:ann")) // writes are not paused

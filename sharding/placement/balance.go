@@ -13,17 +13,17 @@ import (
 //
 // Replicas: a move either separates replicas that share a zone, or takes a
 // replica from the node with the most replicas to a node that has fewer by at
-// least the threshold. It never goes into a zone with more replicas of the
+// least the threshold. A move never goes into a zone with more replicas of the
 // shard. Every move lowers the pair (zone conflicts, sum of squared loads), so
 // the loop terminates, and a node that joins a balanced cluster receives its
 // share and no more.
 //
 // Leaderships: a leader can only move to a voter of its shard, so the target
 // may not be reachable in one transfer. Rebalance looks for the shortest chain
-// of transfers from the node with the most leaderships to one with fewer by the
-// threshold. If no such chain is left, leaderships are as even as the placement
-// of voters allows (Harvey et al., Semi-matchings for bipartite graphs and load
-// balancing, 2006).
+// of transfers from the node with the most leaderships to a node that has fewer
+// by at least the threshold. If no such chain is left, leaderships are as even
+// as the placement of voters allows (Harvey et al., Semi-matchings for
+// bipartite graphs and load balancing, 2006).
 func (l LeastLeaders) Rebalance(s *State) []Move {
 	b := balance{load: loadOf(s), threshold: l.threshold()}
 	if b.isBalanced(s) {
@@ -205,8 +205,9 @@ func (b *balance) nextLeaders() []Move {
 }
 
 // chain searches breadth first, along possible transfers, for the nearest node
-// that has fewer leaderships than start by the threshold. If several are
-// equally near, it picks the one with the fewest, and applies the chain.
+// that has fewer leaderships than start by the threshold. If several nodes are
+// equally near, it picks the node with the fewest leaderships, and applies the
+// chain.
 func (b *balance) chain(start sharding.NodeID) []Move {
 	step := map[sharding.NodeID]Move{start: {}}
 	leads := map[sharding.NodeID]bool{}

@@ -8,8 +8,9 @@ import (
 )
 
 // LeastLeaders first spreads the replicas of each shard over zones, then
-// prefers the nodes with the fewest replicas, then those with the fewest
-// leaderships. Rebalance evens out both. Ties go to the smaller node id.
+// prefers the nodes with the fewest replicas, then the nodes with the fewest
+// leaderships. Rebalance evens out replicas and leaderships. Ties go to the
+// smaller node id.
 type LeastLeaders struct {
 	// Threshold is the smallest difference in leaderships or replicas between
 	// two nodes that justifies a move. The default and the minimum are 2: with

@@ -1,7 +1,7 @@
 // Package placement decides on which nodes the replicas and leaders of shards
 // should be. It is pure: it maps a state to node ids and moves, and equal
 // states give equal results. It keeps nothing between calls and starts no
-// goroutine. Package coordinator carries out what it decides.
+// goroutine. Package coordinator carries out its decisions.
 package placement
 
 import (
@@ -14,8 +14,8 @@ import (
 // Node is a node as placement sees it.
 type Node struct {
 	ID sharding.NodeID
-	// Zone is the failure domain of the node. A node without one is a zone of
-	// its own.
+	// Zone is the failure domain of the node. A node without a zone is a zone
+	// of its own.
 	Zone string
 	// Hosts means that the node may be given replicas, and Leads that it may be
 	// given leaderships.
@@ -63,11 +63,12 @@ type Move struct {
 type Strategy interface {
 	// Allocate returns up to n nodes for further replicas of a shard that
 	// already has replicas on the nodes in have. The best leader comes first.
-	// It returns fewer than n if no more nodes are eligible.
+	// Allocate returns fewer than n nodes if no more nodes are eligible.
 	Allocate(s *State, have []sharding.NodeID, n int) []sharding.NodeID
 	// Evict returns the node in have from which the shard's replica should be
-	// removed, never one of keep. have lists the shard's nodes, oldest replica
-	// first. It returns the empty string if all must be kept.
+	// removed, which is never a node in keep. have lists the shard's nodes,
+	// oldest replica first. Evict returns the empty string if all nodes must be
+	// kept.
 	Evict(s *State, have, keep []sharding.NodeID) sharding.NodeID
 	// Rebalance returns the moves that bring the state closest to balance, most
 	// useful first, up to the limit of the strategy. It returns none if the
@@ -133,8 +134,8 @@ func (l *load) zoneConflicts(nodes []sharding.NodeID) (pairs int) {
 	return pairs
 }
 
-// replaceNode returns a copy of nodes with to instead of from. Either may be
-// empty to only add or only remove.
+// replaceNode returns a copy of nodes with to instead of from. Either node may
+// be empty, to only add or only remove a node.
 func replaceNode(nodes []sharding.NodeID, from, to sharding.NodeID) []sharding.NodeID {
 	out := make([]sharding.NodeID, 0, len(nodes)+1)
 	for _, n := range nodes {

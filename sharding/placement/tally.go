@@ -8,8 +8,8 @@ import (
 )
 
 // tally counts replicas and leaderships per node. Nodes are identified by their
-// index in State.Nodes; ids that are not in State.Nodes get the indexes after
-// those.
+// index in State.Nodes; ids that are not in State.Nodes get the following
+// indexes.
 type tally struct {
 	place       map[sharding.NodeID]int
 	order       []int // node indexes, sorted by id

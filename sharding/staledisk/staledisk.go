@@ -5,16 +5,17 @@
 // votes that it cast and entries that it acknowledged since the copy was made.
 // Letting it vote again could lose committed entries. Nothing in the directory
 // shows that it is old, so the node asks other nodes, which remember its last
-// start.
+// incarnation.
 //
 // A node of a multi-node cluster joins its groups only after a majority of the
-// metadata shard's voters, itself included, has answered and none of them knows
-// a later start than the directory does. Each of them records the new start
-// durably before it answers (an attestation). Every later majority of the same
-// voters therefore contains a node that knows the start, unless the restored
-// node is the only node in both majorities. Because the voters may change, the
-// last start recorded in the metadata counts as well. A start that is known
-// only to lost disks or to nodes that are down is not detected.
+// metadata shard's voters, itself included, has answered and no answer names a
+// later incarnation than the directory does. Each answering node durably
+// records the new incarnation before it answers (an attestation). Every later
+// majority of the same voters therefore contains a node that knows the
+// incarnation, unless the restored node is the only node in both majorities.
+// Because the voters may change, the last incarnation recorded in the metadata
+// counts as well. An incarnation that is known only to lost disks or to nodes
+// that are down is not detected.
 //
 // The package is pure: the caller exchanges the messages and makes the records
 // durable. It starts no goroutine.
@@ -27,40 +28,42 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Start is what a node sends when it asks for attestations.
+// Start is the request for attestations that a starting node sends.
 type Start struct {
 	Node sharding.NodeID
-	// Attested is the newest start that, according to the node's directory,
-	// passed the check. Requested is the start to be attested. Requested does
-	// not change until it has passed, not even across restarts, because the
-	// nodes that answered may already have recorded it.
+	// Attested is the newest incarnation that, according to the node's
+	// directory, passed the check. Requested is the incarnation to be attested.
+	// Requested does not change until it has passed the check, not even across
+	// restarts, because the nodes that answered may already have recorded it.
 	Attested, Requested uint64
 }
 
-// MaxLeap bounds how far Requested may be ahead of the start's own number. The
-// distance is random, so that two copies of a directory do not request
-// attestation of the same start.
+// MaxLeap bounds the distance by which Requested may be ahead of the node's own
+// incarnation. The distance is random, so that two copies of a directory do not
+// request attestation of the same incarnation.
 const MaxLeap = 1 << 12
 
-// IsStale reports whether the known start is later than the directory's last
-// start, which shows that the directory is an older copy.
+// IsStale reports whether the known incarnation is later than the directory's
+// last incarnation, which shows that the directory is an older copy.
 func (s Start) IsStale(known uint64) bool { return known > s.Attested && known != s.Requested }
 
-// Witness is what one node remembers about the starts of other nodes. The zero
+// Witness has the incarnations of other nodes that one node remembers. The zero
 // value remembers nothing.
 type Witness map[sharding.NodeID]uint64
 
-// Evaluate checks a start. member is the newest start of the node in the
-// metadata, 0 if there is none. It counts even if the node was removed, because
-// the other nodes that recorded its last start may no longer vote. latest is the
-// newest start known. If record is true, the start is new and must be recorded
-// durably with Record before the answer is sent.
+// Evaluate checks a request. member is the newest incarnation of the node in
+// the metadata, 0 if there is none. member counts even if the node was removed,
+// because the other nodes that recorded its last incarnation may no longer
+// vote. latest is the newest known incarnation. If record is true, the
+// requested incarnation is new and must be recorded durably with Record before
+// the answer is sent.
 func (w Witness) Evaluate(s Start, member uint64) (latest uint64, record bool) {
 	latest = max(w[s.Node], member)
 	return latest, !s.IsStale(latest) && w[s.Node] < s.Requested
 }
 
-// Record returns a copy of the witness that also remembers the start.
+// Record returns a copy of the witness that also remembers the requested
+// incarnation.
 func (w Witness) Record(s Start) Witness {
 	next := maps.Clone(w)
 	if next == nil {
@@ -73,7 +76,7 @@ func (w Witness) Record(s Start) Witness {
 // Answer is the answer of one node.
 type Answer struct {
 	From   sharding.NodeID
-	Latest uint64 // newest start of the asking node that the answering node knows; 0 if none
+	Latest uint64 // newest incarnation of the asking node that the answering node knows; 0 if none
 	// Voters are the voters of the metadata shard as of log index Index. The list
 	// is empty if the answering node runs a release that does not report them.
 	Index  uint64
@@ -91,7 +94,7 @@ const (
 	Stale
 )
 
-// Check is the stale-disk check of one start of a node. It belongs to one
+// Check is the stale-disk check of one incarnation of a node. It belongs to one
 // goroutine.
 type Check struct {
 	start   Start
@@ -101,8 +104,8 @@ type Check struct {
 	result  Result
 }
 
-// New begins the check of a start. voters are the voters of the metadata shard
-// as of the index that the node has applied.
+// New begins the check of an incarnation. voters are the voters of the metadata
+// shard as of the index that the node has applied.
 func New(s Start, index uint64, voters []sharding.NodeID) *Check {
 	p := &Check{start: s, index: index, voters: slices.Clone(voters), answers: map[sharding.NodeID]bool{s.Node: true}}
 	p.countVoters()

@@ -46,7 +46,7 @@ func TestMajorityOfVotersPasses(t *testing.T) {
 // Nodes start, crash between any two steps, are restored from copies, and ask a
 // majority. Every directory that the check reports as stale is stale. No node
 // votes with a stale directory as long as one of the answering nodes has
-// recorded a later start.
+// recorded a later incarnation.
 func TestStaleDisksAreDetected(t *testing.T) {
 	type dir struct{ clock, vouched, asked uint64 }
 	for seed := range uint64(2000) {
@@ -59,7 +59,7 @@ func TestStaleDisksAreDetected(t *testing.T) {
 		subject := names[0]
 		var copies []dir
 		restored := false  // restored from a copy since it last voted
-		voted := uint64(0) // the last start of the subject that voted, as it was requested
+		voted := uint64(0) // the requested incarnation of the subject's last process that voted
 		now := uint64(0)   // the wall clock
 		for range 40 {
 			d := dirs[subject]
@@ -72,7 +72,7 @@ func TestStaleDisksAreDetected(t *testing.T) {
 			}
 			now += 1 + r.Uint64N(9)
 			d.clock = max(d.clock+1, now)
-			older := d.vouched < voted && d.asked != voted // a copy made since the last start cannot be detected
+			older := d.vouched < voted && d.asked != voted // a copy made during the last incarnation cannot be detected
 			if d.asked <= d.vouched {
 				d.asked = d.clock
 			}
@@ -80,7 +80,7 @@ func TestStaleDisksAreDetected(t *testing.T) {
 			p, told := New(s, 1, names), false
 			for _, i := range r.Perm(len(names) - 1) {
 				from := names[i+1]
-				knew := witnesses[from][subject] == voted // the last start that it recorded
+				knew := witnesses[from][subject] == voted // the last incarnation that it recorded
 				known, record := witnesses[from].Evaluate(s, 0)
 				if record {
 					witnesses[from] = witnesses[from].Record(s)

@@ -1,8 +1,8 @@
-// Package arch describes the architecture of the repository as data and tests
-// that the code conforms to it: which packages may import which, which
-// libraries have a sole importer, what lies at the top level, how many names a
-// package exports, and that every package has a doc comment. It never runs the
-// code that it reads and starts no goroutine.
+// Package arch describes the architecture of the repository as data, and tests
+// that the code conforms to that description: which packages may import which,
+// which libraries have a sole importer, what lies at the top level, how many
+// names a package exports, and that every package has a doc comment. It never
+// runs the code that it reads and starts no goroutine.
 package arch
 
 import (
@@ -365,8 +365,8 @@ var standardOnly = []struct {
 	{"examples", []string{"abi", "guest-sdk", "examples"}},
 }
 
-// standardOnlyExcept lists packages below those of standardOnly that may import
-// other libraries.
+// standardOnlyExcept lists packages below the packages of standardOnly that may
+// import other libraries.
 var standardOnlyExcept = []string{"abi/abitest", "sharding/membership"}
 
 // topLevel lists the files and folders that are allowed at the root of the

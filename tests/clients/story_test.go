@@ -57,8 +57,8 @@ type config struct {
 }
 
 // TestOneStory runs the same story with every kind of client on one cluster.
-// During the story, the leader of the entity is killed, from which the client
-// also receives events.
+// Every client must produce the same output. During the story, the leader of
+// the entity is killed. The client also receives events from this leader.
 func TestOneStory(t *testing.T) {
 	for _, s := range []struct {
 		name string
@@ -274,7 +274,7 @@ func storyInChromium(t *testing.T) func(context.Context, config) ([]string, erro
 var digestLine = regexp.MustCompile(`SHA-256 [0-9a-f]{64}`)
 
 // TestGoClientIsCurrent checks that the client in the folder account is the
-// generated one.
+// generated client.
 func TestGoClientIsCurrent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "account")
 	generate(t, "go", dir)

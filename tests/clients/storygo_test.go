@@ -96,7 +96,7 @@ func storyInGo(ctx context.Context, c config) (told []string, err error) {
 }
 
 // viewInGo builds a view in two runs. The second run continues from the point
-// at which the first one failed.
+// at which the first run failed.
 func viewInGo(ctx context.Context, conn *client.Client, c config) (told []string, err error) {
 	cursor, events, deposited := "", 0, 0
 	run := func(most, batches int) error {

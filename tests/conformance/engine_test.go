@@ -10,16 +10,16 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestExamplesConform runs the suite on each example, compiled and metered as
-// on a node.
+// TestExamplesConform checks that each example passes the suite, compiled and
+// metered as on a node.
 func TestExamplesConform(t *testing.T) {
 	for _, name := range []string{"counter", "account", "chain", "session", "cart"} {
 		t.Run(name, func(t *testing.T) { guests.Conforms(t, compile(t, "examples/wasm/"+name)) })
 	}
 }
 
-// TestSendersConform runs the suite on types whose commands send messages, with
-// payloads that are valid for them.
+// TestSendersConform checks that types whose commands send messages pass the
+// suite, with payloads that are valid for these commands.
 func TestSendersConform(t *testing.T) {
 	for dir, samples := range map[string]abitest.Samples{
 		"examples/wasm/transfer":   {"transfer": {"start": {[]byte(`{"from":"a","to":"b","amount":3}`)}}},
@@ -38,8 +38,8 @@ func TestSendersConform(t *testing.T) {
 	}
 }
 
-// TestTransientTypesConform runs the suite on transient types, to which the
-// checks of histories do not apply.
+// TestTransientTypesConform checks that transient types, to which the checks of
+// histories do not apply, pass the suite.
 func TestTransientTypesConform(t *testing.T) {
 	report, err := abitest.Run(t.Context(), guests.Opener{Module: compile(t, "tests/e2e/entities/guest")}, abitest.Options{})
 	if err != nil {
@@ -92,16 +92,16 @@ func compileWith(t testing.TB, dir string, logger *slog.Logger) *guest.Module {
 	return guests.Compile(t, testkit.BuildGuest(t, dir), logger)
 }
 
-// TestGuestsInTypeScriptConform runs the suite on guests that consist of a
-// script and a JavaScript engine.
+// TestGuestsInTypeScriptConform checks that guests that consist of a script and
+// a JavaScript engine pass the suite.
 func TestGuestsInTypeScriptConform(t *testing.T) {
 	for _, name := range []string{"counter-ts", "cart-ts", "booking"} {
 		t.Run(name, func(t *testing.T) { guests.Conforms(t, guests.Compile(t, testkit.BuildExample(t, name), nil)) })
 	}
 }
 
-// TestGuestsWithoutSDKConform runs the suite on counters in other languages
-// that use no SDK and were written from the contract alone.
+// TestGuestsWithoutSDKConform checks that counters in other languages, which
+// use no SDK and were written from the contract alone, pass the suite.
 func TestGuestsWithoutSDKConform(t *testing.T) {
 	for _, name := range []string{"counter-c", "counter-rust", "counter-as"} {
 		t.Run(name, func(t *testing.T) { guests.Conforms(t, guests.Compile(t, testkit.BuildExample(t, name), nil)) })

@@ -118,7 +118,7 @@ func TestStarvedNodeDoesNotFlap(t *testing.T) {
 }
 
 // A node restarts under its ID with a newer incarnation, at once or after the
-// other nodes have forgotten it, at the same address or at a different one.
+// other nodes have forgotten it, at the same address or at a different address.
 func TestRestart(t *testing.T) {
 	for _, pause := range []time.Duration{0, 2 * time.Second, time.Minute} {
 		inBubble(t, func(w *world) {
@@ -310,8 +310,8 @@ func TestPartitionHeals(t *testing.T) {
 }
 
 // The seed through which all nodes joined is gone permanently, and neither half
-// of the partition has another seed. They find each other because they remember
-// each other's addresses.
+// of the partition has another seed. The halves find each other because their
+// nodes remember each other's addresses.
 func TestPartitionHealsWithoutSeeds(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := 1; i <= 6; i++ {
@@ -328,8 +328,8 @@ func TestPartitionHealsWithoutSeeds(t *testing.T) {
 	})
 }
 
-// If one direction between two nodes is cut, they stay alive, because the third
-// node probes on behalf of both.
+// If one direction of the link between two nodes is cut, both nodes stay alive,
+// because the third node probes on behalf of both.
 func TestOneWayPartitionKeepsNodesAlive(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := 1; i <= 3; i++ {

@@ -10,7 +10,7 @@ import (
 )
 
 // Three nodes find each other over TCP, with a key and on ports that also serve
-// HTTP. Then one leaves.
+// HTTP. Then one node leaves.
 func TestOverTCP(t *testing.T) {
 	var nodes []*membership.Membership
 	var first string

@@ -67,7 +67,7 @@ func addresses(nodes []int) []string {
 
 type setting func(*membership.Options)
 
-// start starts a node. The incarnation counts its starts.
+// start starts a node. The incarnation counts the processes of the node.
 func (w *world) start(i int, incarnation uint64, settings ...setting) *node {
 	w.t.Helper()
 	on := w.net.Host(host(i))
@@ -168,7 +168,7 @@ func others(of int, incarnations map[int]uint64) string {
 	return strings.Join(out, " ")
 }
 
-// upTo returns nodes 1 to n, each with the incarnation of its first start.
+// upTo returns nodes 1 to n, each with the incarnation of its first process.
 func upTo(n int) map[int]uint64 {
 	all := map[int]uint64{}
 	for i := 1; i <= n; i++ {

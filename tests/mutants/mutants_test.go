@@ -93,9 +93,10 @@ func (f fault) mustBeFound(t *testing.T) {
 	}
 }
 
-// run runs tests with a fault planted, and returns their output and whether one
-// failed. It links without debug information and skips vet, which could only
-// find the fault itself. Each of the two saves a fifth of the time.
+// run runs tests with a fault planted, and returns their output and whether a
+// test failed. It links without debug information and skips vet, which could
+// only find the fault itself. Each of these two measures saves a fifth of the
+// time.
 func run(t *testing.T, overlay string, args ...string) (out []byte, failed bool) {
 	t.Helper()
 	args = append([]string{"test", "-count=1", "-failfast", "-timeout=10m", "-vet=off", "-ldflags=-w", "-overlay", overlay}, args...)

@@ -23,8 +23,8 @@ const (
 	tableEnds   = "<!-- faults: end -->\n"
 )
 
-// table formats the table of faults. Its first column says what a fault breaks,
-// because readers look for that.
+// table formats the table of faults. Its first column names the invariant or
+// area that a fault breaks, because readers look for it.
 func table(all []fault) string {
 	type row struct{ holds, text string }
 	var rows []row

@@ -74,7 +74,8 @@ var testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 var write = flag.Bool("write", false, "write the table of the faults into README.md")
 
 // TestFaultsAreListed checks that the table of faults matches the catalog. Each
-// number belongs to one fault, and each fault says what it breaks.
+// number belongs to one fault, and each fault names the invariants or areas
+// that it breaks.
 func TestFaultsAreListed(t *testing.T) {
 	all, err := catalog(root)
 	if err != nil {

@@ -31,6 +31,7 @@ func lagging(t *testing.T, seed uint64, s sharding.ShardID, entries int) (w *wor
 
 // TestPowerCutsDuringInstall cuts the follower's power at every operation of
 // its disk, from the first byte of the snapshot until its file is removed.
+// Afterwards the follower has the same state as the leader.
 func TestPowerCutsDuringInstall(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		places := 0
@@ -144,8 +145,9 @@ func TestMissingOrDamagedFilesAreDamage(t *testing.T) {
 	}
 }
 
-// TestEntriesWaitForSnapshotInstall checks that entries committed during an install
-// are applied after it, and that nobody reads a partly installed state.
+// TestEntriesWaitForSnapshotInstall checks that entries committed during an
+// install are applied after the install, and that nobody reads a partly
+// installed state.
 func TestEntriesWaitForSnapshotInstall(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		w, l, n := lagging(t, 13, s, 40)
@@ -255,7 +257,8 @@ func TestLeaderChangeDuringSnapshot(t *testing.T) {
 }
 
 // TestSecondInstallDiscardsUnfinishedOne checks that a second install discards
-// the generation of the first with everything that it had written.
+// the generation of the first install, with everything that the first install
+// had written.
 func TestSecondInstallDiscardsUnfinishedOne(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		for _, crash := range []string{"", "before", "after"} {

@@ -69,7 +69,9 @@ func TestRemoveAndCreateAgain(t *testing.T) {
 }
 
 // TestPowerCutsAroundRemovals cuts the power at every operation of the disk
-// during a generation, its end and the next generation.
+// during a generation, its end and the next generation. A removal and a
+// creation that have completed must survive, and the shard must work
+// afterwards.
 func TestPowerCutsAroundRemovals(t *testing.T) {
 	places := 0
 	for at := 0; ; at += *every {
@@ -125,8 +127,8 @@ func TestPowerCutsAroundRemovals(t *testing.T) {
 	}
 }
 
-// TestDropDuringBatches: a batch is taken before the drop and written after it.
-// The rows that it writes must be deleted, too.
+// TestDropDuringBatches: a batch is taken before the drop and written after the
+// drop. The rows that it writes must be deleted, too.
 func TestDropDuringBatches(t *testing.T) {
 	w, l := newCluster(t, 5)
 	n := w.nodes[0]

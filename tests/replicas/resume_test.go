@@ -118,8 +118,9 @@ func TestSnapshotResumesAfterInterruption(t *testing.T) {
 }
 
 // TestSnapshotRestartsIfNotResumable checks that if the first snapshot cannot
-// be resumed, for example because its sender restarted, a different one is sent
-// from its beginning, and that the result contains nothing of the first.
+// be resumed, for example because its sender restarted, a different snapshot is
+// sent from its beginning, and that the result contains nothing of the first
+// snapshot.
 func TestSnapshotRestartsIfNotResumable(t *testing.T) {
 	reasons := []string{"sender restarted", "outrun", "members changed", "file is damaged", "part is damaged"}
 	if testing.Short() {

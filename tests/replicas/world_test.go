@@ -41,7 +41,7 @@ type world struct {
 	cut   map[[2]int]bool
 	// shipping are the snapshots in flight.
 	shipping []shipment
-	// sent counts the accepted snapshots, and refused the rejected ones.
+	// sent counts the accepted snapshots, and refused the rejected snapshots.
 	sent, refused int
 	// hold keeps snapshots from arriving.
 	hold bool
@@ -314,8 +314,8 @@ func (n *node) awaitTables() {
 	}
 }
 
-// memtables returns the files of the store's memtables: the active one and
-// those being written as tables.
+// memtables returns the files of the store's memtables: the active memtable and
+// the memtables that are being written as tables.
 func (n *node) memtables() []string {
 	files, err := filepath.Glob(filepath.Join(n.dir(), "*.mem"))
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 
 // TestArchiveKeepsSignersAndPrincipals checks that a cluster restored from an
 // archive has the signatures of its modules and the principals of its events.
-// If the cluster has an admin, its own roles apply, not those of the archive.
+// If the cluster has an admin, its own roles apply, not the roles of the
+// archive.
 func TestArchiveKeepsSignersAndPrincipals(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "bo")
 	dir := t.TempDir()

@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestHealthListenerNeedsNoCredential checks that a node that requires credentials answers
-// health probes without one on a separate listener, which answers nothing else.
+// TestHealthListenerNeedsNoCredential checks that a node that requires
+// credentials answers health probes without credentials on a separate listener,
+// which answers nothing else.
 func TestHealthListenerNeedsNoCredential(t *testing.T) {
 	at := fmt.Sprintf("127.%d.%d.%d:7072", 1+rand.IntN(250), rand.IntN(256), 1+rand.IntN(250))
 	dir := t.TempDir()

@@ -53,8 +53,8 @@ func procedures() (out []string) {
 	return out
 }
 
-// TestTableHasEveryProcedure compares the table with the registry, which has
-// the procedures of all protos.
+// TestTableHasEveryProcedure checks that the table has exactly the procedures
+// in the registry, which contains the procedures of all protos.
 func TestTableHasEveryProcedure(t *testing.T) {
 	all := procedures()
 	for _, p := range all {
@@ -89,8 +89,9 @@ func TestTableHasEveryProcedure(t *testing.T) {
 }
 
 // TestEachListenerHasItsProcedures calls every procedure on each listener of a
-// node. The body has a content type that no procedure accepts, so a procedure
-// that is reached returns that error and does nothing.
+// node, and checks the access against the table. The body has a content type
+// that no procedure accepts, so a procedure that is reached returns that error
+// and does nothing.
 func TestEachListenerHasItsProcedures(t *testing.T) {
 	two := testkit.NewCluster(t, 2, testkit.ClusterOptions{})
 	two.Start()
@@ -133,7 +134,7 @@ func TestEachListenerHasItsProcedures(t *testing.T) {
 	}
 }
 
-// clusterOf returns the ID of a node's cluster, which anybody can get.
+// clusterOf returns the ID of a node's cluster, which any caller can get.
 func clusterOf(t *testing.T, node *testkit.Node) string {
 	t.Helper()
 	res, err := http.Get(node.API() + "/nothing")
@@ -172,7 +173,7 @@ func call(t *testing.T, calls *http.Client, url string, as credential, cluster, 
 			r.Header.Set("Hostd-Node", joined)
 		}
 		// The first incarnation of a node is up to some seconds ahead of the
-		// clock, and a lower one is rejected.
+		// clock, and a lower incarnation is rejected.
 		r.Header.Set("Hostd-Incarnation", strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10))
 		r.Header.Set("Hostd-Cluster", cluster)
 	default:

@@ -130,8 +130,8 @@ func roleOf(err error, verb string) bool {
 }
 
 // TestExecutingNodeChecksRolesAgain uses three nodes. One of them authenticates
-// callers but does not check roles, and another one does neither. The leader of
-// a shard must reject forbidden calls that these nodes forward, and a client
+// callers but does not check roles, and another node does neither. The leader
+// of a shard must reject forbidden calls that these nodes forward, and a client
 // must not be able to set its identity by a header.
 func TestExecutingNodeChecksRolesAgain(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "bo")

@@ -159,10 +159,10 @@ func TestUploadQuotaPerCaller(t *testing.T) {
 		_, err := modules(who, ip).UploadModule(ctx, connect.NewRequest(&modulev1.UploadModuleRequest{Wasm: wasm}))
 		return err
 	}
-	// begin starts an upload that continues until end is called, and waits until
-	// one more upload is rejected. If the additional upload started first, it was
-	// accepted, and the first upload may have been rejected. begin then starts
-	// another one.
+	// begin starts an upload that continues until end is called, and waits
+	// until one more upload is rejected. If the additional upload started
+	// first, it was accepted, and the first upload may have been rejected.
+	// begin then starts another upload.
 	begin := func(who, ip, more string) (end func()) {
 		var begun []*connect.ClientStreamForClient[modulev1.UploadModuleStreamRequest, modulev1.UploadModuleStreamResponse]
 		l.Until("one more upload is refused", func() error {

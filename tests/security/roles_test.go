@@ -104,7 +104,8 @@ func asked(t *testing.T, calls *http.Client, url, procedure, token string) (stat
 }
 
 // TestRolesAllowTheirProcedures calls every procedure on each listener, without
-// a credential and as a caller with each of the roles.
+// a credential and as a caller with each of the roles. Only callers whose role
+// has the procedure's verb may reach it.
 func TestRolesAllowTheirProcedures(t *testing.T) {
 	var names []string
 	for role := range roleVerbs {

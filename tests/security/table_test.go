@@ -14,8 +14,8 @@ type credential string
 const (
 	anonymous credential = "anonymous" // no credential
 	// hello is the ID of a node in the headers of calls between nodes, which
-	// anybody can claim. The node of hello has not joined the cluster; the node
-	// of member has.
+	// any caller can claim. The node of hello has not joined the cluster; the
+	// node of member has.
 	hello  credential = "hello"
 	member credential = "member"
 )
@@ -43,18 +43,21 @@ func all(a access) map[credential]access {
 }
 
 var (
-	// forClients is for procedures that clients may call, and that no node calls.
+	// forClients is the rule of procedures that clients may call, and that no
+	// node calls.
 	forClients = rule{clients: all(reached), peers: all(absent)}
-	// betweenNodes is for procedures that only members may call.
+	// betweenNodes is the rule of procedures that only members may call.
 	betweenNodes = rule{clients: all(absent), peers: {anonymous: refused, hello: refused, member: reached}}
-	// ofAnyNode is for procedures that nodes that have not joined may call, too.
+	// ofAnyNode is the rule of procedures that members and nodes that have not
+	// joined may call.
 	ofAnyNode = rule{clients: all(absent), peers: {anonymous: refused, hello: reached, member: reached}}
-	// ofNoNode is for procedures that do not exist, which only members can find
-	// out.
+	// ofNoNode is the rule of procedures that do not exist. Only members get
+	// the answer that they do not exist.
 	ofNoNode = rule{clients: all(absent), peers: {anonymous: refused, hello: refused, member: absent}}
 )
 
-// table has every procedure and endpoint. The test fails if one is missing.
+// table has every procedure and endpoint. The test fails if an entry is
+// missing.
 var table = map[string]rule{
 	"/hostd.entity.v1.EntityService/SendCommand":       forClients,
 	"/hostd.entity.v1.EntityService/SendCommandStream": forClients,

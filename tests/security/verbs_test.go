@@ -14,8 +14,8 @@ var roleVerbs = map[string][]string{
 // self is the verb of procedures that every known caller may call.
 const self = "self"
 
-// procedureVerbs has the verb of every client procedure. The test fails if one
-// is missing.
+// procedureVerbs has the verb of every client procedure. The test fails if a
+// procedure is missing.
 var procedureVerbs = map[string]string{
 	"/hostd.entity.v1.EntityService/SendCommand":       "invoke",
 	"/hostd.entity.v1.EntityService/SendCommandStream": "invoke",

@@ -64,8 +64,8 @@ func (w *World) calm() {
 
 // oversleep pauses and isolates a process while its groups are asleep, until
 // other nodes lead the shards that it led. Then the process continues, with its
-// clock at the time at which it stopped, and receives reads. It must find out
-// that it no longer leads before it answers them.
+// clock at the time at which it stopped, and receives reads. The process must
+// find out that it no longer leads before it answers the reads.
 func (w *World) oversleep() {
 	n := w.spare()
 	if n == nil || w.first != nil {

@@ -58,7 +58,7 @@ func (w *World) heal() {
 }
 
 // probes returns clients that each send one command, retried until it succeeds,
-// so that every shard gets one.
+// so that every shard gets a command.
 func (w *World) probes() (out []*client) {
 	for range w.entity {
 		out = append(out, &client{w: w, id: 1000 + len(out), patience: 80})

@@ -12,9 +12,9 @@ type outcome int
 const (
 	// done: the command is committed, or the read is answered.
 	done outcome = iota
-	// refused: this call had no effect and will never have one.
+	// refused: this call had no effect and will never have an effect.
 	refused
-	// unknown: this call may have had an effect, or may still have one.
+	// unknown: this call may have had an effect, or may still have an effect.
 	unknown
 )
 

@@ -9,10 +9,10 @@ import (
 )
 
 // This file has the messages of an executor. It follows the same rules as the
-// product: it runs a message only if it is the next one of its channel, rejects
-// a message if the entity would reject it, and acknowledges messages that have
-// arrived. Sometimes it ignores the order on purpose, which the state machine
-// has to detect.
+// product: it runs a message only if it is the next message of its channel,
+// rejects a message if the entity would reject it, and acknowledges messages
+// that have arrived. Sometimes it ignores the order on purpose, which the state
+// machine has to detect.
 
 // delivery is a message at the executor of its destination.
 type delivery struct {
@@ -199,7 +199,8 @@ func (l *simExecutor) refuse(d *delivery) {
 	l.proposeSteps(&posting{finish: d.finish, forget: route{d.Source, d.to}}, step)
 }
 
-// maxSteps limits the outbox operations of one entry, so that they fit into it.
+// maxSteps limits the outbox operations of one entry, so that they fit into the
+// entry.
 const maxSteps = 40
 
 // acknowledge ends messages that have arrived or never will.

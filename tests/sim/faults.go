@@ -99,8 +99,8 @@ func (w *World) partition() {
 	w.note("partition %b %v", side, oneWay)
 }
 
-// leader returns the node whose executor is active for the shard, or the one
-// with the highest term if there are several.
+// leader returns the node whose executor is active for the shard, or, if there
+// are several such nodes, the node with the highest term.
 func (w *World) leader(s sharding.ShardID) *node {
 	var best *node
 	for _, n := range w.nodes {

@@ -9,20 +9,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ledger computes independently what the committed entries of all shards do to
-// messages and timers. It judges each entry once, when the first node applies
-// it. The state machine of every node must come to the same result.
+// ledger independently computes the effects of the committed entries of all
+// shards on messages and timers. It judges each entry once, when the first node
+// applies it. The state machine of every node must come to the same result.
 //
-// It is the oracle for the invariants I11 and I12. Comparing the nodes with
-// each other is not enough, because a fault in the state machine is the same on
-// all of them. The ledger therefore uses only the committed entries and the
-// rules, and keeps its state in plain maps.
+// The ledger is the oracle for the invariants I11 and I12. Comparing the nodes
+// with each other is not enough, because a fault in the state machine is the
+// same on all of them. The ledger therefore uses only the committed entries and
+// the rules, and keeps its state in plain maps.
 //
 // A message gets its fate when an entry of its destination's shard consumes its
 // number, or when its source's shard abandons it. decide fails the run if a
-// message that was never sent gets a fate, or if a message gets two. A message
-// is always sent before its fate is decided, although their entries are in
-// different shards: the dispatcher delivers only messages of entries that a
+// message that was never sent gets a fate, or if a message gets two fates. A
+// message is always sent before its fate is decided, although their entries are
+// in different shards: the dispatcher delivers only messages of entries that a
 // node has applied, and the ledger has judged these by then. Nodes that apply
 // an entry later, or again after a crash, get the stored result.
 type ledger struct {
@@ -55,7 +55,7 @@ type sendName struct {
 
 func (n sendName) String() string { return fmt.Sprintf("%s>%s>%d", n.from.ID, n.to.ID, n.number) }
 
-// fate is what happened to a message.
+// fate is the outcome of a message.
 type fate struct {
 	how     string // outcome; "" until it is decided
 	wants   bool   // the sender wants an answer

@@ -13,7 +13,7 @@ import (
 // omits rows. For each lie, the state machine has to stop the shard on that
 // node, and must not answer requests from the wrong row. Its apply results and
 // its messages are compared with the model and the ledger. The process then
-// ends, and the next one reads the correct data.
+// ends, and the next process reads the correct data.
 type liars struct {
 	rng *rand.Rand
 	// often is the rate of lies: one in this many lookups is answered with a lie.

@@ -288,8 +288,8 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *simExecu
 	}
 }
 
-// checkModule checks that no entity runs an older module after a newer one, or
-// a module that is newer than the revision in the shard's log.
+// checkModule checks that no entity runs an older module after a newer module,
+// or a module that is newer than the revision in the shard's log.
 func (m *machine) checkModule(s *state, r *journal.Record) {
 	named := digest(s.bound)
 	if bytes.Compare(r.Module[:], named[:]) > 0 {

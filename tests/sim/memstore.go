@@ -24,7 +24,7 @@ type memStore struct {
 	durable  uint64
 	discard  uint64
 	pruned   uint64
-	start    int            // counts starts of the process; views of an earlier start are invalid
+	start    int            // counts starts of the process; views of an earlier process are invalid
 	views    map[uint64]int // number of open views by version
 	running  bool           // the process runs and its machine is open
 	lied     map[sharding.ShardID]bool

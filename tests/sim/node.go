@@ -63,9 +63,9 @@ type node struct {
 	parcels []parcel // parcels that have arrived and are not handled yet
 	// learns is the step from which on the node knows where all replicas are.
 	learns int
-	// These fields are for a world with old disks. trial is the stale-disk check
-	// of this start while it is not complete. behind means that the disk is an old
-	// copy.
+	// These fields are for a world with old disks. trial is the stale-disk
+	// check of this incarnation until the check is complete. behind means that
+	// the disk is an old copy.
 	starts starts
 	trial  *staledisk.Check
 	copied *copied

@@ -12,9 +12,10 @@ import (
 )
 
 // older draws old disks: sometimes a node comes back with a copy of its disk
-// from some starts ago, and nothing on the disk shows that. The other nodes
-// know of a later start. The node has to learn of that start from them before
-// its groups vote. It must then discard the disk and return with an empty one.
+// from several incarnations ago, and nothing on the disk shows that. The other
+// nodes know of a later incarnation. The node has to learn of that incarnation
+// from them before its groups vote. It must then discard the disk and return
+// with an empty disk.
 type older struct {
 	rng *rand.Rand
 	// often is the rate of replacements: a disk is replaced by its copy once in
@@ -33,8 +34,8 @@ func (w *World) chooseOlder() {
 	}
 }
 
-// starts is what a node's directory records about its own starts and those of
-// other nodes.
+// starts has the records in a node's directory about the incarnations of the
+// node itself and of other nodes.
 type starts struct {
 	vouched, asked uint64
 	witness        staledisk.Witness // never modified
@@ -53,9 +54,9 @@ type copied struct {
 // step, so that incarnations grow with time, as if they came from a clock.
 const perStep = 1000
 
-// beginProbation begins the stale-disk check of a start: the node's groups do
-// not vote until the other nodes attest the start. A node with a new disk needs
-// no check, because it has promised nothing.
+// beginProbation begins the stale-disk check of an incarnation: the node's
+// groups do not vote until the other nodes attest the incarnation. A node with
+// a new disk needs no check, because it has promised nothing.
 func (n *node) beginProbation() {
 	if n.w.older.often == 0 {
 		return
@@ -88,8 +89,8 @@ func metaVoters(view *meta.View) (nodes []sharding.NodeID) {
 	return nodes
 }
 
-// prove asks the other nodes to attest the node's start, in some steps only,
-// until enough of them have answered.
+// prove asks the other nodes to attest the node's incarnation, in some steps
+// only, until enough of them have answered.
 func (n *node) prove() {
 	w := n.w
 	if n.trial == nil || !w.healing && w.older.rng.IntN(6) > 0 {
@@ -129,8 +130,8 @@ func (n *node) prove() {
 	}
 }
 
-// knows returns the newest start of another node in this node's view of the
-// metadata.
+// knows returns the newest incarnation of another node in this node's view of
+// the metadata.
 func (n *node) knows(other *node) uint64 { return n.gov.view.LastStart(n.w.name(other.id)) }
 
 // keepCopy sometimes copies the disk of a node that has just lost power.
@@ -142,8 +143,8 @@ func (n *node) keepCopy() {
 }
 
 // putBack replaces a node's disk by the copy, if every shard can do without the
-// current disk and all other nodes know of a later start. If only lost disks
-// knew of the later start, the old disk could not be detected.
+// current disk and all other nodes know of a later incarnation. If only lost
+// disks knew of the later incarnation, the old disk could not be detected.
 func (w *World) putBack(n *node) {
 	k := n.copied
 	if k == nil || !n.up || n.trial != nil || k.starts.vouched >= n.starts.vouched || w.anyBehind() || !w.doesWithout(n) || len(metaVoters(k.gov.view)) == 1 {

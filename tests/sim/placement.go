@@ -35,11 +35,11 @@ type report struct {
 
 // governed is a node's view of the metadata.
 type governed struct {
-	disk        int // number of the disk; a new one replaces a lost disk
+	disk        int // number of the disk; a new disk replaces a lost disk
 	incarnation uint64
 	seq         uint64
 	view        *meta.View
-	fresh       bool // the view has been caught up since the start of the process
+	fresh       bool // the view has been caught up since the process started
 	announced   bool
 	passed      uint64 // index of the view in the last pass
 	// confirmed holds, by shard, the term of the last election after which the
@@ -87,7 +87,7 @@ func (w *World) do(command []byte) {
 	w.note("meta %s %v", command, err)
 }
 
-// recoordinate replaces the coordinator by a new one on a random node.
+// recoordinate replaces the coordinator by a new coordinator on a random node.
 func (w *World) recoordinate() {
 	m := w.meta
 	m.at, m.term = w.rng.IntN(len(w.nodes)), m.term+1

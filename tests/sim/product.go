@@ -16,8 +16,8 @@ import (
 // product is the product's state machine, which runs in parallel to the model.
 // It gets the same entries, makes the same batches durable, and must return the
 // same results, also after recovery. Its store is Badger in a real directory.
-// Badger's goroutines decide when tables are written, so a run with it is not
-// exactly repeatable.
+// Badger's goroutines decide when tables are written, so a run with this store
+// is not exactly repeatable.
 //
 // If entities send messages, its store is in memory and the seed determines
 // everything.
@@ -128,8 +128,8 @@ func (t *product) durable(m *machine, dst map[sharding.ShardID]uint64) uint64 {
 	return w
 }
 
-// work lets the product's machine install snapshots. When it has installed one,
-// the model follows.
+// work lets the product's machine install snapshots. When it has installed a
+// snapshot, the model follows.
 func (m *machine) work() {
 	if m.n.w.messages == nil || m.product == nil || m.n.w.rng.IntN(3) == 0 {
 		return

@@ -2,10 +2,10 @@ package sim
 
 import "github.com/hostd/hostd/host/peer"
 
-// patience is how long a node considers another node alive, in ticks of its own
-// clock: Suspect without receiving anything from it, and Stall while its loop
-// makes no progress. Clocks and links differ so much that a node is sometimes
-// wrong.
+// patience is the time for which a node considers another node alive, in ticks
+// of its own clock: Suspect without receiving anything from it, and Stall while
+// its loop makes no progress. Clocks and links differ so much that a node is
+// sometimes wrong.
 var patience = peer.Patience{Suspect: 7, Stall: 12}
 
 // ping sends a heartbeat to every other node and suspects nodes from which

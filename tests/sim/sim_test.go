@@ -155,7 +155,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 }
 
 // TestSeedsWithStore runs the product's state machine on a real store in
-// addition to the model.
+// addition to the model. Both must return the same results.
 func TestSeedsWithStore(t *testing.T) {
 	n := 5
 	if *seedsFlag > 0 {

@@ -138,7 +138,7 @@ func (m *machine) Drop(shard sharding.ShardID, next uint32) {
 	m.n.events = append(m.n.events, func() { l.leader(l.term, false) })
 }
 
-// turnOver ends a shard's generation and begins the next one.
+// turnOver ends a shard's generation and begins the next generation.
 func (m *machine) turnOver(b batch) {
 	if m.n.w.messages != nil {
 		m.begin(b.shard, b.generation)

@@ -14,10 +14,10 @@ func (p *profile) absence() int { return max(60, p.away) }
 
 // wipe destroys a node's disk if every shard can permanently do without it. The
 // node returns with an empty disk, and its old replicas never come back. It is
-// therefore not enough that a quorum of the current membership remains: more
-// replicas must remain, and they must have applied that membership, because a
-// replica that has only received the proposal of the last change still needs a
-// quorum of the previous voters.
+// therefore not enough that a quorum of the current membership remains. More
+// replicas must remain, and they must have applied that membership. A replica
+// that has only received the proposal of the last change still needs a quorum
+// of the previous voters.
 func (w *World) wipe(n *node) {
 	if !n.up || w.anyBehind() || !w.doesWithout(n) {
 		return
@@ -112,7 +112,7 @@ func (w *World) inPlace() bool {
 }
 
 // pardon restarts the nodes that an operator has marked down, whether they are
-// still members or have been removed, because only a new start brings them
+// still members or have been removed, because only a new process brings them
 // back.
 func (w *World) pardon() {
 	for i, n := range w.nodes {

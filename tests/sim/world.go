@@ -129,7 +129,7 @@ type profile struct {
 	// steps for which a node stays down. A disk is lost once in wipe steps.
 	moves, away, wipe int
 	// calm is the length of a period in steps. The clients pause during every
-	// second period; they never pause if it is 0.
+	// second period; they never pause if calm is 0.
 	calm int
 }
 

@@ -177,7 +177,7 @@ func TestOneWayPartitionsOfLeader(t *testing.T) {
 }
 
 // A node that is frozen for half a minute has lost its leaderships when it
-// continues, and must know that before it answers any call.
+// continues, and must notice the loss before it answers any call.
 func TestLeaderIsFrozen(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -213,7 +213,8 @@ func TestAllNodesLosePower(t *testing.T) {
 	})
 }
 
-// Two of three nodes die. The third serves nothing until one of them is back.
+// Two of three nodes die. The third node serves nothing until one of the two is
+// back.
 func TestClusterWithoutMajorityServesNothing(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(pace)

@@ -296,9 +296,9 @@ func TestNodeLeaves(t *testing.T) {
 }
 
 // The leave request is sent to the leaving node itself, which must report when
-// it has left, although no other node communicates with it by then. Just before
-// that, another node has come back with an empty disk and has no vote in the
-// metadata shard yet.
+// it has left, although no other node communicates with the leaving node by
+// then. Just before that, another node has come back with an empty disk and has
+// no vote in the metadata shard yet.
 func TestLeaveThroughLeavingNode(t *testing.T) {
 	long(t)
 	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {

@@ -19,7 +19,8 @@ type nemesis struct {
 	rng *rand.Rand
 }
 
-// TestRandomFaults injects one fault after the other; some of them overlap. The
+// TestRandomFaults injects one fault after the other; some of them overlap. All
+// answers to callers must be consistent with the data on every replica. The
 // seed determines the faults and the calls, but not the scheduling of
 // goroutines.
 func TestRandomFaults(t *testing.T) {

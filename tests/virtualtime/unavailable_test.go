@@ -136,8 +136,8 @@ func (w *world) majorityBesideMetadata() (shard uint32, voters []string, nodes [
 }
 
 // Two of five nodes die, and with them the majority of some shards. Every node,
-// including those without a replica of such a shard, must soon report that and
-// name the missing nodes.
+// including those without a replica of such a shard, must soon report the
+// missing majority and name the missing nodes.
 func TestShardWithoutMajorityRejectsRequestsOnEveryNode(t *testing.T) {
 	run(t, options{nodes: 5, shards: 6}, func(t *testing.T, w *world) {
 		w.found()
@@ -178,7 +178,7 @@ func TestShardWithoutMajorityRejectsRequestsOnEveryNode(t *testing.T) {
 }
 
 // Without a majority of the nodes, metadata can be neither changed nor read
-// linearizably. The last node must report that soon.
+// linearizably. The last node must soon report that the majority is missing.
 func TestMetadataWithoutMajorityRejectsRequests(t *testing.T) {
 	run(t, options{nodes: 3, shards: 2}, func(t *testing.T, w *world) {
 		w.found()

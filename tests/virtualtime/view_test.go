@@ -107,8 +107,8 @@ func (w *world) haveVoted(shards []*clusterv1.Shard, voters int, gone ...int) bo
 // allVoted reports whether every running node sees the given number of voters
 // of every shard in the same version of the metadata. Only then can the cluster
 // survive the loss of a node. A replica uses the previous voters until it
-// learns that a change is committed. If only the leader knows that and is lost,
-// the other replicas may need a voter that is gone.
+// learns that a change is committed. If only the leader knows of the commit and
+// is lost, the other replicas may need a voter that is gone.
 func (w *world) allVoted(voters int) bool {
 	var metadata uint64
 	for i := range w.nodes {

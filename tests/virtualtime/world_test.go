@@ -27,8 +27,9 @@ import (
 
 // Durations of a scenario.
 const (
-	// hop is the latency between hosts. Because of it, the operations of a history
-	// have different times, and time also passes for callers that never pause.
+	// hop is the latency between hosts. Because of the latency, the operations
+	// of a history have different times, and time also passes for callers that
+	// never pause.
 	hop = 200 * time.Microsecond
 	// patience bounds every wait for the cluster.
 	patience = 2 * time.Minute
@@ -96,7 +97,7 @@ func (p *port) Dial(ctx context.Context, address string) (net.Conn, error) {
 
 // run runs a scenario in a bubble with its own clock and network, in parallel
 // with others. Nothing outside the bubble may wait for anything inside, so
-// guests are built before.
+// guests are built before the scenario.
 func run(t *testing.T, opts options, scenario func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -150,7 +151,7 @@ func (w *world) close() {
 // callersHost is the host of clients that do not run on a node's host.
 const callersHost = "127.0.2.1"
 
-// spare is the number of nodes that may join in addition to the initial ones.
+// spare is the number of nodes that may join in addition to the initial nodes.
 const spare = 2
 
 func hostOf(i int) string         { return fmt.Sprintf("127.0.1.%d", i) }

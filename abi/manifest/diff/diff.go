@@ -23,8 +23,8 @@ type Change struct {
 // maxChanges limits the reported changes.
 const maxChanges = 1000
 
-// Of lists the changes from an older manifest to a newer one, by type, in the
-// order of the types in the older manifest.
+// Of lists the changes from an older manifest to a newer manifest, by type, in
+// the order of the types in the older manifest.
 func Of(old, now *manifest.Manifest) []Change {
 	d := &differ{old: defs{old.Defs}, now: defs{now.Defs}}
 	for i := range old.EntityTypes {

@@ -73,8 +73,8 @@ func TestChangesOfTypes(t *testing.T) {
 	}
 }
 
-// TestChangesOfSchemas checks that a change is breaking depending on who reads
-// the value: the module reads the payload of a command, the caller reads a
+// TestChangesOfSchemas checks that a change is breaking depending on the reader
+// of the value: the module reads the payload of a command, the caller reads a
 // reply, and both read events.
 func TestChangesOfSchemas(t *testing.T) {
 	const open = `{"type":"object","properties":{"n":{"type":"integer"},"s":{"type":"string"}},"required":["n"]}`

@@ -54,7 +54,7 @@ func (d defs) resolve(s json.RawMessage) (schema map[string]json.RawMessage, ref
 	return schema, ref
 }
 
-// schema compares what two schemas allow, member by member.
+// schema compares the values that two schemas allow, member by member.
 func (d *differ) schema(where string, was, is json.RawMessage, u use) {
 	if bytes.Equal(was, is) && len(d.old.of) == 0 && len(d.now.of) == 0 || len(where) > maxWhere {
 		return

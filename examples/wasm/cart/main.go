@@ -138,7 +138,7 @@ func checkOut(c *hostd.Context, s *State, _ hostd.None) (Total, error) {
 }
 
 // expire is the command of the timer. A cart that is checked out or empty has
-// no timer, but the command of an earlier one may still arrive.
+// no timer, but the command of an earlier timer may still arrive.
 func expire(c *hostd.Context, s *State, _ hostd.None) (hostd.None, error) {
 	if !s.CheckedOut && len(s.Items) > 0 {
 		c.Emit(Expired{})

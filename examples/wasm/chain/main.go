@@ -11,7 +11,7 @@ import (
 )
 
 // State of a chain: the number of links, and the 32 bytes of the last link's
-// hash, empty before the first.
+// hash, which is empty before the first link.
 type State struct {
 	Sequence int64  `json:"sequence"`
 	Hash     []byte `json:"hash,omitempty"`

@@ -1,5 +1,5 @@
 // Payout is a workflow: it pays the same amount to several accounts, one after
-// another, and returns the money of those that cannot take it.
+// another. If an account does not accept its amount, the amount is returned.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"

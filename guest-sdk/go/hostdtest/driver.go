@@ -8,10 +8,10 @@
 //	d.Then(State{Total: 5})
 //
 // Everything goes through the bytes of the ABI, as it does inside a node. After
-// every call the driver also checks what a node relies on: the live state, a
-// replay of the whole history in different batches, and a state loaded from a
-// snapshot must have the same bytes; a rejected command and a query must not
-// change the state; and the output must respect the limits.
+// every call the driver also checks the properties on which a node relies: the
+// live state, a replay of the whole history in different batches, and a state
+// loaded from a snapshot must have the same bytes; a rejected command and a
+// query must not change the state; and the output must respect the limits.
 //
 // It never starts a goroutine. A Driver is for the goroutine of one test.
 package hostdtest
@@ -174,7 +174,7 @@ func (d *Driver[S]) GivenState(version int, state any) *Driver[S] {
 }
 
 // When sends a command. The payload is a value that the type's encoding can
-// encode, []byte or hostd.RawJSON for verbatim bytes, or nil for none.
+// encode, []byte or hostd.RawJSON for verbatim bytes, or nil for no payload.
 //
 // Like a host, When rejects some commands without calling the entity: an
 // internal command from a client with CodeInternal, a message from a type that

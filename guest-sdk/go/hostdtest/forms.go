@@ -79,7 +79,7 @@ func schemaMismatch(s *schema.Schema, payload []byte, open bool) string {
 }
 
 // refusal returns why the host rejects a payload of a query or a command. open
-// is for messages between entities, in which unknown members are allowed.
+// is set for messages between entities, in which unknown members are allowed.
 func (f *forms) refusal(of map[string]*schema.Schema, name string, payload []byte, open bool) string {
 	if !f.checked {
 		return ""

@@ -77,7 +77,8 @@ func TestWorldEnforcesSendsAndAcceptsFrom(t *testing.T) {
 	}
 }
 
-// TestDriverEnforcesSendsAndAcceptsFrom checks the same for the driver.
+// TestDriverEnforcesSendsAndAcceptsFrom checks that the driver enforces Sends
+// and AcceptsFrom in the same way.
 func TestDriverEnforcesSendsAndAcceptsFrom(t *testing.T) {
 	made := func(t testing.TB) *Driver[state] {
 		return New(t, teller("a", hostd.Sends("b"), hostd.AcceptsFrom("b")))

@@ -158,8 +158,8 @@ func (w *World) Sends() []*Sent { return w.outbox }
 // DeadLetters returns the sends that became dead letters.
 func (w *World) DeadLetters() []Letter { return w.letters }
 
-// Step delivers one send, which is the first one between a random pair of
-// entities. It returns false if there was none.
+// Step delivers one send, which is the first send between a random pair of
+// entities. It returns false if there was no send.
 func (w *World) Step() bool {
 	w.t.Helper()
 	if len(w.outbox) == 0 {

@@ -19,8 +19,8 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// clusterState is the state of the cluster, as the node knows it, that decides
-// about calls.
+// clusterState provides what the node knows about the cluster and needs to
+// decide about calls.
 type clusterState interface {
 	// Known reports whether the node has caught up with the metadata of its
 	// cluster and the revision of the roles is the current one. If it is false,
@@ -34,14 +34,14 @@ type clusterState interface {
 	// It is called before a call that changes metadata, so that no such change
 	// is made with rights that were revoked before the call began.
 	Confirm(ctx context.Context) error
-	// Closed reports whether all callers are rejected until a subject has the
-	// role admin, because callers are authenticated but no roles exist yet that
-	// say what each of them may do. If it is false, every authenticated caller
-	// has all rights until then.
+	// Closed says what applies while no subject has the role admin. If it
+	// returns true, all callers are rejected, because callers are
+	// authenticated but no roles exist yet that say what each of them may
+	// do. If it returns false, every authenticated caller has all rights.
 	Closed() bool
 	// TypesOf lists the entity types of a stored module, and returns none if the
-	// node does not know the digest. A caller that names such a module needs a
-	// rule about all types.
+	// node does not know the digest. A call that names an unknown module
+	// needs a rule about all types.
 	TypesOf(digest string) []string
 	// ServedWith lists the entity types of the module that serves a type.
 	ServedWith(entityType string) []string
@@ -129,8 +129,8 @@ func New(o Options) *Authorizer {
 
 // Set replaces the table that decides calls, and ends the open streams that the
 // new table does not allow. A table that is not newer is ignored: revisions
-// increase, and if the metadata is loaded from the start on a node, the table it
-// had remains in force until a newer one arrives.
+// increase, and while a node loads its metadata again from the first entry,
+// its previous table remains in force until a newer table arrives.
 func (a *Authorizer) Set(t *authz.Table) {
 	a.mu.Lock()
 	if before := a.table.Load(); before != nil && before.Revision() >= t.Revision() {
@@ -152,7 +152,8 @@ func (a *Authorizer) Set(t *authz.Table) {
 // Table returns the table that decides calls; nil before the first Set.
 func (a *Authorizer) Table() *authz.Table { return a.table.Load() }
 
-// Revision returns the revision of the roles in force, or 0 if none are.
+// Revision returns the revision of the roles in force, or 0 if no roles are
+// in force.
 func (a *Authorizer) Revision() uint64 {
 	if a == nil {
 		return 0
@@ -163,8 +164,8 @@ func (a *Authorizer) Revision() uint64 {
 	return 0
 }
 
-// Await waits until calls are decided by a table with this revision or a later
-// one.
+// Await waits until calls are decided by a table of this revision or a later
+// revision.
 func (a *Authorizer) Await(ctx context.Context, revision uint64) error {
 	for {
 		a.mu.Lock()
@@ -201,13 +202,14 @@ func makerOf(ctx context.Context) maker {
 }
 
 // decide returns nil if the call is allowed, and otherwise a
-// *request.DeniedError or request.ErrRolesUnknown. revision is that of the roles
-// that decided, or 0 if no roles are in force.
+// *request.DeniedError or request.ErrRolesUnknown. revision is the revision
+// of the roles that decided, or 0 if no roles are in force.
 //
 // A call that a different node forwarded is decided again, by the roles that
 // this node knows, because the forwarding node may know older roles or may not
-// check roles at all. If it decided by newer roles, a denial by the older ones
-// here proves nothing, so the result is ErrRolesUnknown instead.
+// check roles at all. If the forwarding node decided by newer roles, a
+// denial by the older roles of this node proves nothing, so the result is
+// ErrRolesUnknown instead.
 func (a *Authorizer) decide(by maker, t *procedure.Procedure, c authz.Call) (revision uint64, err error) {
 	table := a.table.Load()
 	behind := by.roles > 0 && (table == nil || by.roles > table.Revision())
@@ -240,13 +242,14 @@ func (a *Authorizer) decide(by maker, t *procedure.Procedure, c authz.Call) (rev
 	return table.Revision(), deniedError(by.who, c, made)
 }
 
-// ask is decide for a call that has a context. It also counts rejected calls.
+// ask is decideCall for the caller in ctx.
 func (a *Authorizer) ask(ctx context.Context, t *procedure.Procedure, c authz.Call) (revision uint64, err error) {
 	return a.decideCall(makerOf(ctx), t, c)
 }
 
-// decideCall decides a call that is made now. A change that the roles allow is
-// rejected nevertheless if the roles may be outdated.
+// decideCall is decide for a call that begins now, and counts rejected
+// calls. It also rejects a change that the roles allow if these roles may be
+// outdated.
 func (a *Authorizer) decideCall(by maker, t *procedure.Procedure, c authz.Call) (revision uint64, err error) {
 	revision, err = a.decide(by, t, c)
 	switch {
@@ -400,10 +403,10 @@ func (a *Authorizer) MayRead(ctx context.Context, entityType, entityID string) b
 	return err == nil
 }
 
-// AllowedByRoles reports whether the caller's roles have allowed the call: the `admin`
-// option of the node's configuration only counts if roles do not decide. Calls
-// that invoke or query do not have this mark, because they are frequent and
-// never need it.
+// AllowedByRoles reports whether the caller's roles have allowed the call:
+// the `admin` option of the node's configuration has an effect only if roles
+// do not decide. Calls that invoke or query do not have this mark, because
+// they are frequent and never need it.
 func AllowedByRoles(ctx context.Context) bool { return leaderproxy.RolesOf(ctx) != 0 }
 
 // mark records the revision of the roles in the context, for AllowedByRoles, if

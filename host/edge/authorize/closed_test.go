@@ -14,7 +14,8 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestClosedUntilSomebodyIsAdmin: a credential alone gives no rights.
+// TestClosedUntilSomebodyIsAdmin: while no subject has the role admin, a
+// credential alone gives no rights.
 func TestClosedUntilSomebodyIsAdmin(t *testing.T) {
 	s := &state{closed: true}
 	a := New(Options{Cluster: s, Logger: slog.New(slog.DiscardHandler)})

@@ -37,7 +37,7 @@ func lagging(t *testing.T, confirm func(a *Authorizer) error) (a *Authorizer, an
 	return a, who(t, principal.Token, "ann")
 }
 
-// without is the current table of the metadata.
+// without is the current table of the metadata, in which ann has no roles.
 func without() *authz.Table {
 	return authz.Compile(2, nil, []access.Binding{{Subject: "token:root", Roles: []string{access.RoleAdmin}}})
 }

@@ -28,7 +28,7 @@ func (a *Authorizer) GiveRole(ctx context.Context, r access.Role) error {
 // of a subject by the given ones. The caller must hold everything that each of
 // the roles allows, and for each role that is taken away, everything that the
 // role denies. Each role is checked on its own, without the denials of the
-// others, because those may be taken away later.
+// other roles, because these roles may be taken away later.
 func (a *Authorizer) Give(ctx context.Context, subject string, roles []string) error {
 	return a.give(ctx, func(t *authz.Table, may func(role, was access.Role) bool) string {
 		for _, name := range roles {

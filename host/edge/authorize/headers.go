@@ -29,8 +29,9 @@ const drainPatience = time.Second
 type refusedKey struct{}
 
 // ByHeaders rejects a call before any of its body is read if the caller has no
-// rule at all for the procedure's verb. It decides no more than that, because
-// what a call is about is in its body; Interceptor decides that.
+// rule at all for the procedure's verb. ByHeaders decides no more than that,
+// because the types and entities that a call concerns are named in its body;
+// Interceptor decides about these.
 //
 // A rejected call still passes all interceptors with an empty message instead of
 // its own, because only they can count a unary call and write it to the audit

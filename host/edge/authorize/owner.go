@@ -18,9 +18,10 @@ import (
 )
 
 // Own returns a *NotOwnerError unless the caller may change an entity type that
-// belongs to owner. It may if it is that subject or a member of that group, if
-// it may admin the type, or if the type has no owner. becomes is the owner of
-// the type after a change that assigns an unowned type to its caller.
+// belongs to owner. It may if owner is its subject or a group that it
+// belongs to, if it may admin the type, or if the type has no owner. becomes
+// is the owner of the type after a change that assigns an unowned type to
+// its caller.
 func (a *Authorizer) Own(ctx context.Context, entityType, owner string) (becomes string, err error) {
 	if err := a.confirm(ctx, &procedure.Procedure{Verb: authv1.Verb_DEPLOY, Changes: true}); err != nil {
 		return "", err
@@ -62,8 +63,8 @@ func subjectOf(p *principal.Principal) string {
 	return subject
 }
 
-// NotOwnerError: an entity type belongs to a different owner. It does not reveal
-// which.
+// NotOwnerError: an entity type belongs to a different owner. The error does
+// not reveal the owner.
 type NotOwnerError struct {
 	who        *principal.Principal
 	entityType string

@@ -51,8 +51,8 @@ func (s *state) Confirm(context.Context) error {
 	return s.confirm()
 }
 
-// rolesAt returns roles of a revision: root is admin, ann sends add to counters,
-// staff query.
+// rolesAt returns roles of a revision: root is admin, ann may send the
+// command add to counters, and the group staff may query.
 func rolesAt(revision uint64, bindings ...access.Binding) *authz.Table {
 	roles := []access.Role{
 		{Name: "clerk", Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Invoke}, Types: []string{"counter"}, IDPrefixes: []string{"${principal.name}/"}, Commands: []string{"add"}}}},

@@ -89,8 +89,8 @@ func TestOldRolesAllowNoChanges(t *testing.T) {
 }
 
 // TestOpenStreamsOutliveOldRoles: a change of roles that arrives late ends the
-// streams that it does not allow, and no stream ends because the roles before it
-// were outdated.
+// streams that it does not allow, and no stream ends because the roles
+// before that change were outdated.
 func TestOpenStreamsOutliveOldRoles(t *testing.T) {
 	a := New(Options{
 		Cluster: &state{stale: true},

@@ -19,10 +19,11 @@ func (a *Authorizer) calls(t *procedure.Procedure, m any) []authz.Call {
 	return []authz.Call{c}
 }
 
-// ofModule is about each type that the named module describes, and about all of
-// their entities if the call reads them. If the request names a type, the module
-// is the serving module. If this node does not know the module, the request
-// is about everything.
+// ofModule returns a call for each type that the named module describes,
+// which concerns all entities of the type if the call reads entities. If the
+// request names a type, the module is the one that serves this type. If this
+// node does not know the module, ofModule returns a call that concerns
+// everything.
 func (a *Authorizer) ofModule(m any, c authz.Call) []authz.Call {
 	if c.Verb == authv1.Verb_READ {
 		c.IDs = authz.Beginning

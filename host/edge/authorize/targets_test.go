@@ -185,7 +185,7 @@ func harmless(request any) bool {
 }
 
 // TestDenyRulesReachTypesOfTheSameModule: a request that names a module by one
-// of its types is about its other types too.
+// of its types is denied if a rule denies another type of that module.
 func TestDenyRulesReachTypesOfTheSameModule(t *testing.T) {
 	a := New(Options{Logger: slog.New(slog.DiscardHandler), Cluster: &state{typesOf: typesOf, servedWith: map[string][]string{"open": {"shut", "open"}, "alone": {"alone"}}}})
 	a.Set(authz.Compile(1, []access.Role{{Name: "r", Rules: roleSets(access.Read)["all but a type"]}, {Name: "one", Rules: roleSets(access.Read)["one type"]}}, []access.Binding{

@@ -16,10 +16,10 @@ import (
 )
 
 // protojson converts every number of a google.protobuf.Value to a double, which
-// changes integers beyond 2^53. So the values of a message bypass it: find walks
-// the JSON text and the message descriptor in parallel to locate the values,
-// protojson handles the rest of the text, and package jsonvalue reads or writes
-// the values.
+// changes integers beyond 2^53. So the values of a message bypass protojson:
+// find walks the JSON text and the message descriptor in parallel to locate
+// the values, protojson handles the rest of the text, and package jsonvalue
+// reads or writes the values.
 
 const (
 	valueName  protoreflect.FullName = "google.protobuf.Value"
@@ -45,8 +45,8 @@ type step struct {
 // valueHolders caches mayHold.
 var valueHolders sync.Map // message name to bool
 
-// mayHold reports whether a message, or one nested in it, has a field for
-// values.
+// mayHold reports whether a message, or a message nested in it, has a field
+// of type google.protobuf.Value.
 func mayHold(m protoreflect.MessageDescriptor) bool {
 	if known, ok := valueHolders.Load(m.FullName()); ok {
 		return known.(bool)

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// null is the input of a module of a JSON type if the caller gave no payload,
-// because its input is always JSON text.
+// null is the input of a JSON type's module if the caller gave no payload,
+// because the input of such a module is always JSON text.
 var null = []byte("null")
 
 var errJSONValue = status.Argument("json is set, but the entity type's encoding is bytes: set data instead")
@@ -63,9 +63,10 @@ func AnswerKind(enc request.Encoding, asked wire.PayloadKind) wire.PayloadKind {
 	}
 }
 
-// Render returns a reply in one of its two forms: a JSON value, or data. An
-// empty reply is neither. Text that should be JSON but is not is returned as
-// data, because the command is already durable, so an error would be misleading.
+// Render returns a reply in one of its two forms: a JSON value, or data. For
+// an empty reply it returns neither. Text that should be JSON but is not is
+// returned as data, because the command is already durable, so an error
+// would be misleading.
 func Render(kind wire.PayloadKind, payload []byte) (v *structpb.Value, data []byte) {
 	if kind == wire.JSONPayload && len(payload) > 0 {
 		if v, ok := jsonvalue.ParseAnswer(payload); ok {

@@ -8,9 +8,10 @@ import (
 	"github.com/hostd/hostd/host/procedure"
 )
 
-// CurrentPaths serves requests with the former paths of procedures like requests with
-// their current ones, for clients and nodes of the previous release. It must be in
-// front of everything that looks at the path of a request.
+// CurrentPaths serves requests with the former paths of procedures like
+// requests with the current paths, for clients and nodes of the previous
+// release. It must be in front of everything that looks at the path of a
+// request.
 func CurrentPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, withPath(r, procedure.CurrentPath(r.URL.Path)))

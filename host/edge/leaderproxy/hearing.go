@@ -14,7 +14,7 @@ import (
 var errSilent = errors.New("no more heartbeats from the called node")
 
 // hearing is like Telling, but the calls fail as soon as the node is suspected
-// to have failed. Without it, a call to a node that has lost power or its
+// to have failed. Otherwise, a call to a node that has lost power or its
 // network would wait until its deadline.
 func (p *Proxy) hearing(c *http.Client, node sharding.NodeID) *http.Client {
 	out := Telling(c)

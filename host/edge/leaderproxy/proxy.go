@@ -23,8 +23,9 @@ import (
 
 // Nodes finds the node that leads a shard and calls it. No method blocks.
 type Nodes interface {
-	// Leader returns the node that leads the shard. self means that it is this
-	// node and that it is ready to serve. known is false if no leader is known.
+	// Leader returns the node that leads the shard. self means that this
+	// node leads the shard and is ready to serve. known is false if no
+	// leader is known.
 	Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool)
 	// Quorum is false if no majority of the shard's replicas is reachable from
 	// this node, so that no leader can be reached.
@@ -80,8 +81,8 @@ func (p *Proxy) Alone() bool { return p.nodes == nil }
 // Quorum is false if no leader of the shard can be reached from this node.
 func (p *Proxy) Quorum(shard sharding.ShardID) bool { return p.nodes == nil || p.nodes.Quorum(shard) }
 
-// services are the services whose calls are forwarded. Only Verify and
-// CheckCompatibility of the module service are forwarded.
+// services are the services whose calls are forwarded. Of the module service, only
+// VerifyModule and CheckCompatibility are forwarded.
 var services = []string{entityv1connect.EntityServiceName, workflowv1connect.WorkflowServiceName, clusterv1connect.ClusterServiceName}
 
 // Handler serves forwarded calls with the handlers of the entity, workflow and
@@ -164,8 +165,8 @@ func (p *Proxy) notLed(shard sharding.ShardID) error {
 	return &notLedError{&sharding.NotLeaderError{Shard: shard, Leader: node, Missing: p.nodes.Missing(shard)}}
 }
 
-// notLedError: find has already waited for a leader, so Search.Again must not
-// wait a second time.
+// notLedError marks an error after find has waited for a leader, so that
+// Search.Again does not wait a second time.
 type notLedError struct{ error }
 
 func (e *notLedError) Unwrap() error { return e.error }
@@ -259,9 +260,10 @@ func Retry(err error) bool {
 // not cancelled here, that node is stopping.
 func IsCanceled(err error) bool { return connect.CodeOf(err) == connect.CodeCanceled }
 
-// CallerError converts the error of a forwarded call for the caller. An error of the
-// other node is returned without the metadata of the call between the nodes; a
-// transport error becomes request.ErrUnreachable.
+// CallerError converts the error of a forwarded call for the caller. An
+// error that the called node returned is passed on without the metadata of
+// the call between the nodes; a transport error becomes
+// request.ErrUnreachable.
 func CallerError(err error) error {
 	var theirs *connect.Error
 	if !errors.As(err, &theirs) {
@@ -286,8 +288,8 @@ func CallerError(err error) error {
 	return out
 }
 
-// isExcluded reports whether the other node does not accept this one as a member
-// of its cluster, which is not the caller's fault.
+// isExcluded reports whether the called node does not accept this node as a
+// member of its cluster, which is not the caller's fault.
 func isExcluded(theirs *connect.Error) bool {
 	for _, d := range theirs.Details() {
 		value, err := d.Value()

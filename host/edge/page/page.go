@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// Bytes is the size at which a page ends; the item that reaches it is still
-	// included. No item is larger than 1 MiB.
+	// Bytes is the size at which a page ends; the item that reaches this
+	// size is still included. No item is larger than 1 MiB.
 	Bytes = 1 << 20
 	// MaxItems is the maximum number of items of a page if its listing has no
 	// smaller limit.

@@ -31,8 +31,8 @@ func key(s *string) string { return (*s)[:4] }
 
 func message(s *string) *wrapperspb.StringValue { return wrapperspb.String(*s) }
 
-// TestPagesHoldTheirBounds: whatever the requested size, a page has at most that
-// many items, ends with the item that reaches Bytes, is never empty, and all
+// TestPagesHoldTheirBounds: a page has at most the requested number of
+// items, ends with the item that reaches Bytes, and is never empty. All
 // pages together contain every item once and in order.
 func TestPagesHoldTheirBounds(t *testing.T) {
 	for _, c := range []struct {
@@ -85,8 +85,8 @@ func TestPagesFollowAListingThatChanges(t *testing.T) {
 	}
 }
 
-// TestTokensBelongToAListing: a token of one listing is rejected by another one,
-// and so is an invalid token.
+// TestTokensBelongToAListing: a listing rejects a token of a different
+// listing, and an invalid token.
 func TestTokensBelongToAListing(t *testing.T) {
 	if Filter("a", "b") == Filter("ab") || Filter("a", "") == Filter("a") {
 		t.Error("two filters are the same")

@@ -20,10 +20,11 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Limits of idle accounts, whose callers have nothing open here. If there are
-// maxIdle, a new one replaces one of the `oldest` least recently used ones:
-// preferably one whose buckets are full, because nothing is lost with it.
-// Otherwise the usage of the last second (or minute, for compilers) is
+// Limits of idle accounts, whose callers have nothing open here. If there
+// are maxIdle idle accounts, a new idle account replaces one of the `oldest`
+// accounts that were used least recently. An account whose buckets are full
+// is preferred, because its removal loses no information. If none of them is
+// full, the usage of the last second (or minute, for compilers) is
 // forgotten. Accounts with something open are bounded by the number of
 // connections and streams.
 const (
@@ -31,14 +32,14 @@ const (
 	oldest  = 64
 )
 
-// whenEnded is the retry delay for callers that have too much open, because it
-// is not known when some of it ends.
+// whenEnded is the retry delay for callers that have too much open, because
+// it is not known when one of its connections, streams or uploads ends.
 const whenEnded = time.Second
 
 // byDefault is the role in metrics if no role sets the quota.
 const byDefault = "(default)"
 
-// roles are the roles of callers.
+// roles provides the roles of callers.
 type roles interface {
 	// Table returns the current table of roles; nil while it is not known.
 	Table() *authz.Table
@@ -188,8 +189,8 @@ func (q *Quotas) close(a *Account) {
 	q.rest(a, now)
 }
 
-// rest adds an account to the idle ones, and removes a different one if there
-// are too many. q.mu must be held.
+// rest adds an account to the idle accounts, and removes a different idle
+// account if there are too many. q.mu must be held.
 func (q *Quotas) rest(a *Account, now time.Time) {
 	if q.idle.Len() >= maxIdle {
 		gone := q.idle.Back()

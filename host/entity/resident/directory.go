@@ -7,9 +7,9 @@ import "github.com/hostd/hostd/sharding"
 // and three quarters of the slots are used. A map would keep a second copy of
 // each name and never shrinks.
 //
-// To grow or shrink, the table visits every entity, which costs a tenth of a
-// microsecond each while the executor waits. So a large directory splits into
-// parts by the first bits of the keys, and each part grows by itself.
+// To grow or shrink, the table visits every entity. Each visit takes a tenth
+// of a microsecond, for which the executor waits. So a large directory splits
+// into parts by the first bits of the keys, and each part grows by itself.
 type Directory[E Named] struct {
 	slots []E // the length is a power of two, or 0
 	parts []Directory[E]

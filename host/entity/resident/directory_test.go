@@ -50,9 +50,9 @@ func TestDirectoryMatchesMap(t *testing.T) {
 	}
 }
 
-// TestLargeDirectorySplitsIntoParts checks that no part has more slots than its
-// share, so that growing one visits few entities, that all entities are found,
-// and that an empty directory keeps no memory.
+// TestLargeDirectorySplitsIntoParts checks that no part has more slots than
+// its share, so that growing a part visits few entities, that all entities
+// are found, and that an empty directory keeps no memory.
 func TestLargeDirectorySplitsIntoParts(t *testing.T) {
 	const entities = 200_000
 	var d Directory[*member]

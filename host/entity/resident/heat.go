@@ -11,9 +11,9 @@ import (
 // Heat finds an executor's busiest entities with the space-saving sketch
 // (Metwally, Agrawal, El Abbadi, "Efficient Computation of Frequent and Top-k
 // Elements in Data Streams", 2005): a fixed number of counters, of which the
-// lowest is reassigned to an entity that has none. A random sample of one
-// command in hotOneIn is counted, so that counting costs next to nothing. It
-// does not allocate.
+// lowest is reassigned to an entity that has no counter. Heat counts a random
+// sample of one command in hotOneIn, so that counting costs next to nothing,
+// and never allocates.
 
 const (
 	// hotCounters is the number of entities that a window counts. Every entity

@@ -19,9 +19,9 @@ func (h *Heat) add(now int64, e *member, fuel uint64) {
 	h.Add(now, e.key, e.id, shardOf(e), fuel)
 }
 
-// TestSketchBoundsItsError checks that a sketch never counts an entity too low,
-// that its count exceeds the true one by at most the error that it reports, and
-// that its index finds every counter.
+// TestSketchBoundsItsError checks that a sketch never counts an entity too
+// low, that its count exceeds the true count by at most the error that it
+// reports, and that its index finds every counter.
 func TestSketchBoundsItsError(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20 {

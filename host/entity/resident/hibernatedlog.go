@@ -9,7 +9,7 @@ import (
 
 // Log holds the records of one type's hibernated entities on pages, in the
 // order of their last use. A page is freed when its last record is gone. Two
-// adjacent pages are merged when their records fit on one.
+// adjacent pages are merged when their records fit on one page.
 type Log[T comparable] struct {
 	typ   string
 	pages []uint32 // page numbers
@@ -115,8 +115,8 @@ func (s *Store[T]) room(log *Log[T], typ string, size int) (Slot, record) {
 	return slotOf(n, at), pg.mem[at:pg.used]
 }
 
-// kind counts one more record of an activation and returns the activation's
-// number.
+// kind increments the number of an activation's records and returns the
+// number that identifies the activation.
 func (log *Log[T]) kind(t T) uint16 {
 	free := -1
 	for i := range log.kinds {
@@ -136,7 +136,8 @@ func (log *Log[T]) kind(t T) uint16 {
 	return uint16(free)
 }
 
-// leave counts one record fewer of an activation and returns the activation.
+// leave decrements the number of an activation's records and returns the
+// activation.
 func (log *Log[T]) leave(n uint16) T {
 	k := &log.kinds[n]
 	t := k.typ
@@ -164,7 +165,7 @@ func (s *Store[T]) forget(log *Log[T], pg *page[T], rec record) {
 // records iterates over the live records of a page by offset.
 func (pg *page[T]) records() iter.Seq2[int, record] {
 	return func(yield func(int, record) bool) {
-		gone := true // no record before this one is live
+		gone := true // no record before this record is live
 		for at := pg.from; at < pg.used; {
 			rec := record(pg.mem[at:])
 			size := int(binary.LittleEndian.Uint16(rec))
@@ -204,7 +205,7 @@ func (s *Store[T]) firstOf(log *Log[T]) (Slot, record) {
 }
 
 // mergesAtOnce bounds the pairs of pages that are examined for each new page.
-// It is more than one, so that merging keeps up with the records that are
+// With more than one pair, merging keeps up with the records that are
 // forgotten.
 const mergesAtOnce = 4
 

@@ -14,10 +14,11 @@ import "github.com/hostd/hostd/sharding"
 // and without a guest call.
 //
 // An entity is either an object in a Directory or a record in a Table, never
-// both. A log has its records in the order of the entities' last use, because a
-// record is appended when its entity hibernates and entities hibernate in about
-// that order. So the least recently used ones are found at the beginning of the
-// log. Forgotten records leave gaps, which merging adjacent pages bounds.
+// both. A log has its records in the order of the entities' last use, because
+// a record is appended when its entity hibernates and entities hibernate in
+// about that order. So the records of the least recently used entities are at
+// the beginning of the log. Forgotten records leave gaps, which merging
+// adjacent pages bounds.
 
 // Owner holds the tables that refer to a Store's records.
 type Owner interface {

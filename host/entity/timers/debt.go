@@ -5,9 +5,9 @@ import (
 )
 
 // The rate of the timers assumes commands that cost little. If a timer's
-// command writes or computes much more, its type owes time: timers of the type
-// wait until the executor would have fired as many cheap timers at the type's
-// share of the rate.
+// command writes or computes much more, its type owes time: timers of the
+// type wait for as long as the executor would need, at the type's share of
+// the rate, to fire cheap timers of the same total cost.
 
 const (
 	// smallBytes and smallFuel bound the cost of a timer's command for which
@@ -22,12 +22,12 @@ const (
 	debtMost  = time.Minute
 )
 
-// debts holds, by type, the time at which its debt is paid, in unix
+// debts holds, by type, the time at which the type's debt is paid, in unix
 // nanoseconds.
 type debts map[string]int64
 
-// Owe charges the type for the cost of a timer's command above that of a cheap
-// one: bytes of its record and fuel of its guest call.
+// Owe charges the type for the cost of a timer's command above the cost of a
+// cheap command: bytes of its record and fuel of its guest call.
 func (q *Timers) Owe(entityType string, bytes int, fuel uint64) {
 	extra := max(float64(bytes)/smallBytes, float64(fuel)/smallFuel) - 1
 	if extra <= 0 {

@@ -11,9 +11,10 @@ import (
 )
 
 // A schedule is a timer that is set again by the record of each tick. The
-// executor that decides a tick's command computes the next tick from its clock
-// and its own copy of the time zone rules, and stores the result in the record.
-// So a replica that replays the record needs neither.
+// executor that decides a tick's command computes the next tick from its
+// clock and its own copy of the time zone rules, and stores the result in the
+// record. So a replica that replays the record needs neither the clock nor
+// the rules.
 
 // missedAfter is how late a tick may fire before it counts as missed.
 const missedAfter = int64(time.Minute)
@@ -26,9 +27,9 @@ var ErrSchedule = errors.New("invalid schedule")
 
 // Schedule sets the first due times of the schedules that a guest has set. It
 // returns ErrSchedule, a fault of the guest, if an expression or zone is
-// invalid. If fired is set, the command is that of a timer, and the timers that
-// it sets are due MinScheduleInterval after now at the earliest, because
-// otherwise a timer could set itself again in an endless loop.
+// invalid. If fired is set, a timer caused the command. The timers that the
+// command sets are then due MinScheduleInterval after now at the earliest,
+// because otherwise a timer could set itself again in an endless loop.
 func (q *Timers) Schedule(out *abi.Output, now int64, fired bool) error {
 	for i := range out.Timers {
 		t := &out.Timers[i]

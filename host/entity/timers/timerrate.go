@@ -23,15 +23,15 @@ const (
 	// admitted.
 	windowsTimers = 16384
 	// runTimers is the number of timers of a shard that are admitted in a row,
-	// even if timers of other shards are due earlier, so that they share an
-	// entry of the log.
+	// so that they share an entry of the log, even if timers of other shards are
+	// due earlier.
 	runTimers = 32
 	// scansAtOnce bounds concurrent scans. It leaves half of the loaders to
 	// callers.
 	scansAtOnce = 4
 	// admittedTimers bounds the timers that are admitted and not fired.
 	// coldTimers bounds the admitted timers whose entities are being loaded, so
-	// that the load of a caller's entity waits for few loads for timers.
+	// that the load of a caller's entity waits only for a few of these loads.
 	admittedTimers = 1024
 	coldTimers     = 32
 
@@ -70,7 +70,7 @@ type pacer struct {
 	spurt   float64 // tokens that bound how fast allowed is used up
 	counted int64   // when allowed and spurt were last updated
 	looked  int64   // when rate was last adjusted
-	asked   int     // other requests since bring was last called
+	asked   int     // other requests since update last adjusted rate
 	others  int64   // when other requests last arrived or waited
 	slowest int64   // longest commit since looked, in nanoseconds
 	latest  int64   // duration of the last commit, in nanoseconds
@@ -117,8 +117,8 @@ func (p *pacer) update(now int64, least float64, waiting bool) {
 func (p *pacer) isAlone() bool { return p.counted-p.others > int64(Alone) }
 
 // canAdmit reports whether one more timer may be admitted. If there are other
-// requests, the admitted timers are limited to a burst, and none is admitted
-// while commits are slow, until the timers have waited for paceDebt.
+// requests, the admitted timers are limited to a burst. No timer is then
+// admitted while commits are slow, until the timers have waited for paceDebt.
 func (p *pacer) canAdmit() bool {
 	switch {
 	case p.allowed < 1 || p.spurt < 1 || p.admitted >= admittedTimers:

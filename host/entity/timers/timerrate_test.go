@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestTimerRateAdaptsToLoad checks how the rate of timers follows the durations
-// of commits and the requests of callers.
+// TestTimerRateAdaptsToLoad checks that the rate of timers grows while there
+// are no other requests, returns to the minimum with other requests, and
+// falls below the minimum if commits take too long.
 func TestTimerRateAdaptsToLoad(t *testing.T) {
 	const least = 1000.0
 	for _, c := range []struct {

@@ -16,9 +16,8 @@ import (
 type Executor interface {
 	// Now is the time of the executor's current turn.
 	Now() time.Time
-	// Clock returns the log clock of a shard that the executor leads, and the
-	// number of the last proposal up to which all proposals are applied or
-	// lost.
+	// Clock returns the log clock of a shard that the executor leads, and a
+	// number: all proposals up to that number are applied or lost.
 	Clock(shard sharding.ShardID) (logNow int64, decided uint64)
 	// IsDeferring reports whether the shard delays requests that are not timers.
 	IsDeferring(shard sharding.ShardID) bool
@@ -47,7 +46,7 @@ type observer interface {
 	TimerFired(late time.Duration)
 }
 
-// suspensions are the types whose timers must wait.
+// suspensions knows the types whose timers must wait.
 type suspensions interface {
 	// IsSuspended reports whether the timers of a type must wait. It is called
 	// from other goroutines too.

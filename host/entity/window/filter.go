@@ -95,7 +95,7 @@ func spread[T bytestring](id T) (first, step uint64) {
 
 // Beyond knows the command ids that may be older than the window.
 type Beyond struct {
-	Filter  *Filter          // has the ids in the window and older ones; nil while there are few ids
+	Filter  *Filter          // has the ids in the window and older ids; nil while there are few ids
 	Partial bool             // the filter has ids that are older than the window
 	Older   journal.Sequence // if Partial, the older ids are in the records from this sequence on
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestFirstAttemptIsLowerBound compares the computed time of a first attempt with
-// the log clock at that time, for leaders whose clocks differ or are set.
+// TestFirstAttemptIsLowerBound checks that the computed time of a first
+// attempt is never after the log clock at that time, for leaders whose clocks
+// differ or are set.
 func TestFirstAttemptIsLowerBound(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -86,7 +87,7 @@ func TestRebuiltWindowBoundsForgottenCommands(t *testing.T) {
 		}
 		var built Window
 		built.AddAll(&l, batch, func(bool) *Filter { return nil })
-		before := all[from-1].RecordedAt + rnd.Int64N(2) // time of the first record, which need not be that of a command
+		before := all[from-1].RecordedAt + rnd.Int64N(2) // time of the first record, which need not be the record of a command
 		built.EndRebuild(&l, before, late, false)
 		for i := range all {
 			if _, ok, _ := built.Find(&l, all[i].ID, late); !ok && all[i].RecordedAt > built.forgot {

@@ -209,8 +209,8 @@ func eachID[T bytestring](rest T, fn func(id []byte)) {
 	}
 }
 
-// AddAll adds the commands of a batch. After each, follow returns the filter to
-// which its id must be added, or nil.
+// AddAll adds the commands of a batch. After each command, follow returns the
+// filter to which the command's id must be added, or nil.
 func (w *Window) AddAll(l *Limits, batch Batch, follow func(final bool) *Filter) {
 	var text [64]byte
 	reserved := false

@@ -16,7 +16,8 @@ func (w *Window) has(l *Limits, id journal.CommandID, now int64) bool {
 
 func id(i int) journal.CommandID { return journal.CommandID(fmt.Sprintf("c%d", i)) }
 
-// TestWindowForgetsByNumber tests one command below, at and above the limit.
+// TestWindowForgetsByNumber tests the limit for the number of commands: one
+// command below, at and above the limit.
 func TestWindowForgetsByNumber(t *testing.T) {
 	l := Limits{Commands: 100, ReplyBytes: 1 << 20, ClientMaxAge: 1 << 40, ServerMaxAge: 1 << 40}
 	var d Window
@@ -32,7 +33,8 @@ func TestWindowForgetsByNumber(t *testing.T) {
 	}
 }
 
-// TestWindowForgetsByReplyBytes tests the limit of reply bytes.
+// TestWindowForgetsByReplyBytes checks that the oldest commands are forgotten
+// once the replies exceed their limit.
 func TestWindowForgetsByReplyBytes(t *testing.T) {
 	l := Limits{Commands: 100, ReplyBytes: 300, ClientMaxAge: 1 << 40, ServerMaxAge: 1 << 40}
 	var d Window
@@ -46,8 +48,9 @@ func TestWindowForgetsByReplyBytes(t *testing.T) {
 	}
 }
 
-// TestWindowForgetsByLogClock tests the maximum ages to the nanosecond: a day
-// for client ids, five minutes for server ids.
+// TestWindowForgetsByLogClock checks that commands are forgotten at their
+// maximum age, to the nanosecond: a day for client ids, five minutes for
+// server ids.
 func TestWindowForgetsByLogClock(t *testing.T) {
 	l := DefaultLimits()
 	var d Window
@@ -64,8 +67,8 @@ func TestWindowForgetsByLogClock(t *testing.T) {
 }
 
 // TestWindowIsAFunctionOfTheRecords checks that a replica which replays the
-// last records remembers the same commands if these are enough, and that the
-// index agrees with a scan.
+// last records remembers the same commands if these records are enough, and
+// that the index agrees with a scan.
 func TestWindowIsAFunctionOfTheRecords(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	l := Limits{Commands: 40, ReplyBytes: 2000, ClientMaxAge: 500, ServerMaxAge: 50}
@@ -94,8 +97,8 @@ func TestWindowIsAFunctionOfTheRecords(t *testing.T) {
 	}
 }
 
-// TestWindowMatchesList compares a window, which packs, indexes and compacts
-// its commands, with a plain list of the same commands.
+// TestWindowMatchesList checks that a window, which packs, indexes and
+// compacts its commands, finds the same commands as a plain list.
 func TestWindowMatchesList(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 3))

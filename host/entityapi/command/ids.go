@@ -12,7 +12,8 @@ import (
 // reads randomness in blocks of 1 KiB. It is safe for concurrent use.
 type IDs struct{ pool sync.Pool }
 
-// randomBytes is a block of random bytes. The first left bytes are unused.
+// randomBytes is a block of random bytes that is used from its end; buf[:left]
+// is not used yet.
 type randomBytes struct {
 	buf  [1024]byte
 	left int

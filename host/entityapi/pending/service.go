@@ -69,9 +69,10 @@ type Source interface {
 	// Place returns the place of any timer in the cluster's order, even if a
 	// different node leads its shard.
 	Place(t *journal.Timer) Place
-	// Sends calls fn for the unacknowledged messages of a shard after the one
-	// with id after, in the order in which they were sent. The message is valid
-	// only during fn. An error of fn stops it and is returned unchanged.
+	// Sends calls fn for the unacknowledged messages of a shard after the
+	// message with the id after, in the order in which they were sent. The
+	// message is valid only during fn. An error of fn stops Sends and is
+	// returned unchanged.
 	Sends(ctx context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error
 }
 

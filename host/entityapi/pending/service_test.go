@@ -260,8 +260,8 @@ func TestListSendsIsInSendOrder(t *testing.T) {
 }
 
 // TestUnservedTimersAreCounted checks that timers are counted by command over
-// all pages, that only a few are named, and that the result says if some were
-// not examined.
+// all pages, that only a few are named, and that the result says if some
+// timers were not examined.
 func TestUnservedTimersAreCounted(t *testing.T) {
 	s := &shelf{timers: map[sharding.ShardID][]journal.Timer{}}
 	fill := func(entityType string, timers int) {

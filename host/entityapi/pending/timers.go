@@ -52,7 +52,7 @@ func (p *part) merge(other part, size int) {
 	}
 	slices.SortFunc(p.timers, func(a, b placed) int { return a.at.compare(b.at) })
 	// Two nodes may both return the timers of a shard whose leader changes
-	// meanwhile.
+	// during the call.
 	p.timers = slices.CompactFunc(p.timers, func(a, b placed) bool { return a.at == b.at })
 	for n := range p.timers {
 		if p.end != nil && p.end.Before(p.timers[n].at) {

@@ -77,7 +77,7 @@ type scannedRecord struct {
 // to read the page.
 func (p *page) readBack(ctx context.Context, least, last journal.Sequence) (*entityv1.ReadRecordsResponse, error) {
 	newest, before := last, journal.Position{Index: math.MaxUint64}
-	wanted := journal.Sequence(math.MaxUint64) // the page ends with the record that contains this sequence, or the last one before it
+	wanted := journal.Sequence(math.MaxUint64) // the page ends with the record that contains this sequence, or the last record before it
 	switch {
 	case p.after != nil:
 		newest, before = p.after.sequence, p.after.at

@@ -38,13 +38,14 @@ const (
 // Histories reads the histories of entities that this node leads.
 type Histories interface {
 	// Span returns the first stored sequence of an entity, at least 1, and its
-	// last, which is 0 if the entity has no events.
+	// last sequence, which is 0 if the entity has no events.
 	Span(id sharding.EntityID) (first, last journal.Sequence, err error)
 	// Records calls fn for the entity's records in order, from the record that
 	// contains the event with sequence from. If from is 0, which is allowed only
 	// if no event was compacted away, it begins with the first record. The
-	// record is valid only during fn. An error of fn stops it and is returned
-	// unchanged. It fails with a *journal.TruncatedError if from was compacted away.
+	// record is valid only during fn. An error of fn stops Records and is
+	// returned unchanged. Records fails with a *journal.TruncatedError if from
+	// was compacted away.
 	Records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(at journal.Position, rec *journal.Record) error) error
 	// Action returns the operator action that made a record, or "" if there is
 	// none.

@@ -50,7 +50,8 @@ func (st *stream) write(ctx context.Context) error {
 	}
 }
 
-// take swaps the list of completed items for an empty one.
+// take returns the list of completed items, and leaves the empty list spare
+// in its place.
 func (st *stream) take(spare []*item) []*item {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -231,7 +232,7 @@ func (st *stream) close() {
 	}
 }
 
-// signal puts a value into a one-slot channel unless there is one.
+// signal puts a value into a one-slot channel, unless the slot is taken.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

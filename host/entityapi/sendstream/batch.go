@@ -79,8 +79,8 @@ func (p *batches) put(b *batch) {
 	clear(b.items)
 	clear(b.submit)
 	b.items, b.submit = b.items[:0], b.submit[:0]
-	// An empty message is not decoded at all, so it must not contain the
-	// previous one.
+	// An empty message is not decoded at all, so Bytes must not contain the
+	// previous message.
 	b.message.Bytes = b.message.Bytes[:0]
 	b.stream, b.payer, b.prev, b.next, b.open = nil, nil, nil, nil, 0
 	p.pool.Put(b)
@@ -98,7 +98,8 @@ func (b *batch) size() int64 {
 	return int64(n)
 }
 
-// release drops n references and recycles the batch with the last one.
+// release drops n references, and recycles the batch when no reference is
+// left.
 func (b *batch) release(n int32) {
 	if b.refs.Add(-n) == 0 {
 		b.stream.release(b)

@@ -3,7 +3,7 @@
 // when the client can accept more are sent together. The commands and bytes in
 // flight of a stream are limited; at the limit the stream stops reading.
 //
-// A call has two goroutines: that of the caller reads, and a second one writes,
-// which is joined before the call ends. Completions are called by whichever
-// goroutine ends a request, mostly an executor's, and never block.
+// A call has two goroutines: the caller's goroutine reads, and a second one,
+// which is joined before the call ends, writes. Completions are called by
+// whichever goroutine ends a request, mostly an executor's, and never block.
 package sendstream

@@ -35,7 +35,7 @@ type Options struct {
 	Log      *slog.Logger
 	// MaxInFlight limits the commands of a stream that were read but are not
 	// answered yet, and MaxBytes the bytes of its messages that the runtime has
-	// not released yet. One message is read even if it exceeds them.
+	// not released yet. One message is read even if it exceeds these limits.
 	MaxInFlight int
 	MaxBytes    int64
 	// Registerer registers the metrics; nil drops them.

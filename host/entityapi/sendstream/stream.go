@@ -175,8 +175,8 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 }
 
 // stranger is a type that the node could not look up for a command of the
-// current message. Remembering it spares the message's further commands with
-// this type another read of the metadata.
+// current message. Remembering the type avoids another read of the metadata
+// for each further command of the message with this type.
 type stranger struct {
 	entityType string
 	err        error

@@ -14,9 +14,9 @@ type EventOrder interface {
 	// Rows calls fn with the place of each record that q selects in the shard's
 	// order, from the entry of q.From on. It returns the position at which to
 	// continue: before the first unread entry, with the fingerprint of the
-	// history up to there. An error of fn stops it and is returned unchanged.
-	// It fails with journal.ErrOtherHistory if the record before q.From in the
-	// log does not match q.From.History.
+	// history up to that position. An error of fn stops Rows and is returned
+	// unchanged. Rows fails with journal.ErrOtherHistory if the record before
+	// q.From in the log does not match q.From.History.
 	Rows(ctx context.Context, shard sharding.ShardID, q OrderQuery, fn func(OrderRow) error) (next cursor.Position, err error)
 	// AppliedIndex returns the index of the last entry of the shard that this node
 	// has applied, 0 if there is none.
@@ -29,10 +29,10 @@ type EventOrder interface {
 	HasReplica(shard sharding.ShardID) bool
 	// Watch returns a channel that receives a value, without blocking the sender
 	// and at most one at a time, after records of the shards have become
-	// readable. stop ends it and must be called once.
+	// readable. stop ends the watch and must be called once.
 	Watch(shards []sharding.ShardID) (changed <-chan struct{}, stop func())
 	// Cluster identifies the cluster. Positions of a different cluster are not
-	// valid for this one.
+	// valid for this cluster.
 	Cluster() string
 }
 
@@ -48,8 +48,8 @@ type OrderQuery struct {
 type OrderRow struct {
 	At     journal.Position
 	Entity sharding.EntityID
-	First  journal.Sequence // sequence of its first event
-	Events int              // number of its events that match the query
+	First  journal.Sequence // sequence of the record's first event
+	Events int              // number of the record's events that match the query
 	// History is the fingerprint of the record; 0 if unknown.
 	History uint32
 }

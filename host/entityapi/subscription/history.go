@@ -107,8 +107,8 @@ func (s *Service) follow(ctx context.Context, reader *eventReader) error {
 	}
 }
 
-// read sends the events from next to the last existing one, or fails with
-// errEndReached after it has sent the requested end.
+// read sends the events from sequence next up to the last existing event, or
+// fails with errEndReached after it has sent the requested end.
 func (e *eventReader) read(ctx context.Context, s *Service) error {
 	if e.next > e.last {
 		return errEndReached

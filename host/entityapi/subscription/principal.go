@@ -6,9 +6,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// PrincipalOf returns the caller whose command made a record; nil if it is not
-// stored, or if a later release has stored it in a form that this one cannot
-// decode.
+// PrincipalOf returns the caller whose command made a record; nil if it is
+// not stored, or if a later release has stored it in a form that this release
+// cannot decode.
 func PrincipalOf(rec *journal.Record) *entityv1.Principal {
 	p, err := principal.Parse(rec.Section(journal.SectionPrincipal))
 	if err != nil {

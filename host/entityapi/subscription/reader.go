@@ -30,10 +30,10 @@ type reader struct {
 	node   sharding.NodeID // empty if it is this node
 	shards []sharding.ShardID
 	cancel context.CancelFunc
-	gone   chan struct{} // closed when it has ended
-	err    error         // why it ended; set before gone is closed
+	gone   chan struct{} // closed when the reader has ended
+	err    error         // why the reader ended; set before gone is closed
 
-	from    cursor.Cursor // the positions of its shards at the start
+	from    cursor.Cursor // the positions of its shards when the reader was started
 	skipped uint64        // compacted events since the last arrival
 }
 
@@ -246,9 +246,9 @@ func (e *historyLostError) Error() string {
 	return e.what + ": its history no longer exists, for example after a restore from a backup; discard everything derived from its events, and subscribe from the beginning"
 }
 
-// Code implements status.Coded. Positions outside of the log have the same code
-// as positions before compacted events; the reason in Detail distinguishes the
-// two.
+// Code implements status.Coded. Positions outside of the log have the same
+// code as positions before compacted events; the reason in Detail
+// distinguishes them.
 func (e *historyLostError) Code() connect.Code { return connect.CodeOutOfRange }
 
 // Detail implements status.Detailed.

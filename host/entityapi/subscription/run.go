@@ -16,8 +16,9 @@ import (
 )
 
 // run keeps a reader for each node from which shards are read, and sends the
-// events that the readers pass on, until the end, until the call is cancelled,
-// or until the server stops. It returns after all readers have ended.
+// events that the readers pass on. It stops at the end of the subscription,
+// when the call is cancelled, or when the server stops. It returns after all
+// readers have ended.
 func (s *subscription) run(ctx context.Context) error {
 	defer func() {
 		for _, rdr := range s.readers {

@@ -46,12 +46,12 @@ type Sharding interface {
 type Histories interface {
 	// Read calls fn for the entity's records in order, from the record that
 	// contains the event with sequence from. The record is valid only during fn.
-	// An error of fn stops it and is returned unchanged.
+	// An error of fn stops Read and is returned unchanged.
 	Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error
 	// Watch returns a channel that receives a value, without blocking the sender
 	// and at most one at a time, after records of the entity have become
-	// readable. It may receive more values than there are records. stop ends it
-	// and must be called once.
+	// readable. It may receive more values than there are records. stop ends the
+	// watch and must be called once.
 	Watch(id sharding.EntityID) (changed <-chan struct{}, stop func())
 }
 

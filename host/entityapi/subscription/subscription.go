@@ -57,23 +57,23 @@ func (s *Service) SubscribeEvents(ctx context.Context, r *connect.Request[entity
 // move and nodes fail, and the caller can continue after any event at any node.
 //
 // Readers, one for each node, read the shards that they are assigned: from this
-// node's replicas, or through a Subscribe call to a different node. They pass
+// node's replicas, or through a SubscribeEvents call to a different node. They pass
 // events and positions over an unbuffered channel, so each reads at most one
 // message ahead and a slow caller slows them down instead of filling a queue.
 // The subscription alone knows the position of each shard and sends to the
 // caller.
 //
-// When something changes, assign compares the best node for each shard with the
-// present readers. It cancels and joins a reader whose shards have changed
-// before it starts another one at the positions reached so far, so a shard
-// never has two readers. take drops events that are not ahead of the position
-// of their shard, so a reader that starts early repeats nothing.
+// When something changes, assign compares the best node for each shard with
+// the present readers. It cancels and joins a reader whose shards have
+// changed before it starts another reader at the positions reached so far, so
+// a shard never has two readers. take drops events that are not ahead of the
+// position of their shard, so a reader that starts early repeats nothing.
 //
 // A subscription that follows can use any replica, because a replica applies
-// only committed entries and missing ones arrive later. A subscription that
-// ends needs the leader of each shard, because only the leader knows where the
-// log ends. For the same reason only the leader can decide that a cursor is
-// ahead of the log.
+// only committed entries and missing entries arrive later. A subscription
+// that ends needs the leader of each shard, because only the leader knows
+// where the log ends. For the same reason only the leader can decide that a
+// cursor is ahead of the log.
 //
 // The node stores no subscriptions. The position is in the cursor that the
 // caller keeps, so nothing has to be replicated or cleaned up for subscribers.
@@ -96,7 +96,7 @@ type subscription struct {
 	moved         map[sharding.ShardID]struct{}
 	begun         bool      // the first position was sent to the caller
 	compacted     uint64    // compacted events that were skipped and are not reported yet
-	positionsSent time.Time // when moved was last sent
+	positionsSent time.Time // when the moved positions were last sent
 
 	readers map[sharding.NodeID]*reader // by node; the empty name is this node
 	items   chan arrival

@@ -10,7 +10,7 @@ import (
 
 // Readers are the sources of events other than the histories of entities.
 type Readers struct {
-	EventOrder EventOrder // reads whole shards; nil: Subscribe is unimplemented
+	EventOrder EventOrder // reads whole shards; nil: SubscribeEvents is unimplemented
 	Upcasts    Upcasts    // if nil, events cannot be upcast
 }
 
@@ -19,7 +19,7 @@ type Upcasts interface {
 	// Check returns an error if the module of a type cannot upcast.
 	Check(ctx context.Context, entityType string) error
 	// Upcast returns the type and payload of an entity's event in the current
-	// form. They may share memory with those of the event.
+	// form. They may share memory with the event.
 	Upcast(ctx context.Context, id sharding.EntityID, at journal.Sequence, recordedAt int64, e *journal.Event) (eventType string, payload []byte, err error)
 }
 

@@ -61,8 +61,8 @@ type Rules struct {
 	// memory, in the order in which missing ones are reported. If it is empty,
 	// nothing is required.
 	Exports []ExportedFunction
-	// Optional are functions that a module may export. If it exports one with a
-	// different signature, it is rejected.
+	// Optional are functions that a module may export. A module that exports
+	// such a function with a different signature is rejected.
 	Optional []ExportedFunction
 	// Importable returns the signature of a function that modules may import,
 	// and whether it exists. If Importable is nil, a module may import any

@@ -7,11 +7,11 @@ package wasm
 // instructions after a call were already charged before the call, so a deep
 // recursion would execute all of them in one go, unchecked, while it returns.
 //
-// Therefore work that follows a call is checked. Either it gets a point of its
-// own that charges and checks, or the point that it is charged at checks too. A
-// little work (mostCredit) may go unchecked, on credit: the credit is added to
-// the size of the function's frame, so that the stack limit bounds the sum of
-// all credits.
+// Therefore work that follows a call is checked. Either such work gets a
+// point of its own that charges and checks, or the existing point at which it
+// is charged checks too. A little work (mostCredit) may go unchecked, on
+// credit: the credit is added to the size of the function's frame, so that
+// the stack limit bounds the sum of all credits.
 //
 // Work means instructions that can be slow compared with their units of fuel:
 // memory accesses, and calls of other functions, not all of which check the

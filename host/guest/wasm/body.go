@@ -55,7 +55,7 @@ type bodyWriter struct {
 type openBlock struct {
 	label int  // height of the block in the output
 	outer bool // the block is a loop with an added loop around it
-	late  int  // point that is charged on branches back to it, or 0
+	late  int  // point that is charged on branches back to the loop, or 0
 }
 
 // body returns a function's locals and instructions with metering.
@@ -112,8 +112,9 @@ func (b *bodyWriter) pendingLocal() uint32 { return b.kept }
 func (b *bodyWriter) stackLocal() uint32   { return b.kept + 1 }
 
 // enter charges the function's first stretch. A short function that has no
-// loop, or has not called anything yet, does not check the fuel, because it can
-// only run endlessly if a loop or a recursion calls it, and these check.
+// loop, or has not called anything yet, does not check the fuel, because it
+// can only run endlessly if a loop or a recursion calls it, and loops and
+// recursions check the fuel.
 func (b *bodyWriter) enter() {
 	b.next = 1
 	cost := b.plan.owed

@@ -4,10 +4,10 @@ package wasm
 // loop is charged at these branches.
 const mostBacks = 2
 
-// chargeLate decides, at the end of a loop that contains calls, whether it is
-// charged at the branches back to its header. That halves the cost of a loop
-// with one or two iterations. The first iteration then runs without a fuel
-// check.
+// chargeLate decides, at the end of a loop that contains calls, whether the
+// loop is charged at the branches back to its header. That halves the cost of
+// a loop with one or two iterations. The first iteration then runs without a
+// fuel check.
 func (p *planner) chargeLate(f *frame) {
 	header := &p.plan.points[f.header]
 	if p.plan.calls[header.loop] && f.backs <= mostBacks && (!f.behind || p.lend(header, header.work)) {

@@ -90,8 +90,9 @@ func (w *metering) growMemory(c *code) {
 	c.index(OpLocalGet, 1)
 }
 
-// chargeAmount charges for the number of table elements in a local. The number
-// is capped at the maximum size of a table, because more always traps.
+// chargeAmount charges for the number of table elements in a local. The
+// number is capped at the maximum size of a table, because a larger number
+// always traps.
 func (w *metering) chargeAmount(c *code, local, base, each uint32) {
 	const most = 1 << 16
 	c.index(OpGlobalGet, w.fuel)

@@ -89,10 +89,10 @@ func (c *Cursor) number(what string, limit int) int {
 	return int(n)
 }
 
-// count reads the number of entries of a vector. Unlike number, it also rejects
-// a count that exceeds the remaining bytes, because each entry takes at least
-// one. So the size of the file bounds a loop over the entries and a slice for
-// them.
+// count reads the number of entries of a vector. Unlike number, it also
+// rejects a count that exceeds the remaining bytes, because each entry takes
+// at least one byte. So the size of the file bounds a loop over the entries
+// and a slice for them.
 func (c *Cursor) count(what string, limit int) int {
 	n := c.number(what, limit)
 	if n > c.Remaining() {

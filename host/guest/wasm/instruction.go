@@ -82,10 +82,10 @@ const (
 	vectorLast          = 0xff
 )
 
-// Instruction is one decoded instruction of a function body. It is written back
-// from its decoded form in the shortest encoding. So readers need not agree on
-// numbers that are encoded longer than necessary or on bytes without a meaning
-// yet.
+// Instruction is one decoded instruction of a function body. It is written
+// back from its decoded form in the shortest encoding. So our reader and the
+// runtime cannot disagree about numbers that are encoded longer than
+// necessary, or about bytes that have no meaning yet.
 type Instruction struct {
 	Op    byte   // the opcode or the prefix
 	Sub   uint32 // the opcode after a prefix
@@ -192,7 +192,7 @@ func (c *Cursor) vector(i *Instruction) {
 	at := c.Pos
 	i.Sub = c.U32("an instruction")
 	// The runtime reads only one byte of the number, and would see a different
-	// one.
+	// number.
 	width := c.Pos - at
 	padded := width > 2 || width == 2 && i.Sub < 0x80
 	switch sub := i.Sub; {

@@ -18,9 +18,10 @@ const mergeGap = 128
 // runtime would need 50 bytes and one or two allocations for each segment in
 // every instance.
 //
-// A module cannot notice joining if no two segments overlap, so that their
-// order is irrelevant and the bytes between them are zero, and if no
-// instruction refers to a segment, which would require a data count section.
+// A module cannot notice joining under two conditions. No two segments may
+// overlap, so that their order is irrelevant and the bytes between them are
+// zero. And no instruction may refer to a segment, which would require a data
+// count section.
 func (m *Metered) mergedData(payload []byte) []byte {
 	segments, ok := ActiveSegments(payload)
 	if !ok || m.DataCount >= 0 {

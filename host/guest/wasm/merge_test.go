@@ -20,8 +20,8 @@ func text(s string) []byte { return cat(binary.AppendUvarint(nil, uint64(len(s))
 
 func i32c(v int32) []byte { return AppendSigned([]byte{OpI32Const}, int64(v)) }
 
-// TestMeteringPointsAreBounded checks that the number of a module's points is bounded,
-// even if each of its functions has only a few.
+// TestMeteringPointsAreBounded checks that the number of a module's points is
+// bounded, even if each of its functions has only a few points.
 func TestMeteringPointsAreBounded(t *testing.T) {
 	const functions = 32_768
 	module := func(loops int) []byte {
@@ -45,8 +45,8 @@ func TestMeteringPointsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSegmentsAreJoined checks which data sections are rewritten and how many
-// segments result.
+// TestSegmentsAreJoined checks that segments are joined into the expected
+// number, and that other data sections stay unchanged.
 func TestSegmentsAreJoined(t *testing.T) {
 	at := func(offset int32, data string) []byte {
 		return cat([]byte{0}, i32c(offset), []byte{OpEnd}, text(data))
@@ -93,8 +93,8 @@ func TestSegmentsAreJoined(t *testing.T) {
 	}
 }
 
-// TestJoinedSegmentsProduceSameMemory compares the memory content produced by a
-// random data section with that of its joined form.
+// TestJoinedSegmentsProduceSameMemory checks that a random data section and
+// its joined form produce the same memory content.
 func TestJoinedSegmentsProduceSameMemory(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	fill := func(payload []byte) []byte {

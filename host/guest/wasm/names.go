@@ -128,8 +128,8 @@ const (
 )
 
 // readCustom looks for function names, which make traps readable. Custom
-// sections never cause a rejection: a malformed one is dropped, as the format
-// requires, and so are all other custom sections.
+// sections never cause a rejection: a malformed section is dropped, as the
+// format requires, and so are all other custom sections.
 func (m *Module) readCustom(c *Cursor) *AdmissionError {
 	if c.name("the name", maxNameBytes) != CustomNames || !c.OK() {
 		return nil

@@ -27,8 +27,9 @@ type point struct {
 	// copies, for a header, is how many iterations of the loop are written in a
 	// row.
 	copies int
-	// late, for a header, means that an iteration is charged at the branch back to
-	// the header, and the first iteration at the enclosing point, outer.
+	// late, for a header, means that each further iteration is charged at the
+	// branch back to the header. The first iteration is charged at the enclosing
+	// point, outer.
 	late  bool
 	outer int
 	// called: a function was called since control passed this point. looks: the

@@ -4,7 +4,7 @@ package wasm
 // extends from the first to the last call, as deep inside blocks as possible
 // while one place contains all calls, but outside of loops. So a call that
 // returns before it reaches the region, as half the calls of a recursion do,
-// pays for its instructions only.
+// pays only for its instructions.
 //
 // The region is left at its end, by br and return, and by a br_if that can be
 // rewritten as an if, which requires a label without operands. If a function
@@ -69,9 +69,9 @@ func (b *bodyWriter) enterRegion() {
 }
 
 // takeFrame subtracts the function's frame from the stack counter and checks
-// stack and fuel together. The old counter is saved in a local and restored at
-// the end. Adding the frame back instead would make each call wait for the
-// store of the previous one.
+// stack and fuel together. The old counter is saved in a local and restored
+// at the end. Adding the frame back instead would make each call wait for the
+// store of the previous call.
 func (b *bodyWriter) takeFrame() {
 	b.index(OpGlobalGet, b.fuel)
 	b.index(OpGlobalGet, b.stack)

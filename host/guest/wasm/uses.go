@@ -37,7 +37,7 @@ func (i *Instruction) Bulk() bool {
 
 const (
 	// maxBulkUses bounds the functions that metering adds. Each data or element
-	// segment that an instruction names needs one.
+	// segment that an instruction names needs an added function.
 	maxBulkUses = 4_096
 	// maxReferenced bounds the functions to which code creates references.
 	maxReferenced = 4_096

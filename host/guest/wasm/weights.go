@@ -27,9 +27,9 @@ const (
 	LoopWeight = 1
 )
 
-// Weight returns the cost of an instruction without the values that it carries.
-// An instruction that only structures the code, or names a value already in a
-// register, is free.
+// Weight returns the cost of an instruction, not counting the values that it
+// moves. An instruction that only structures the code, or names a value already
+// in a register, is free.
 func Weight(i *Instruction) uint32 {
 	switch op := i.Op; {
 	case op == OpNop || op == OpBlock || op == OpLoop || op == OpElse || op == OpEnd || op == OpDrop || op == OpLocalGet:

@@ -141,7 +141,8 @@ func TestCountsBelongToTheirWindow(t *testing.T) {
 	}
 }
 
-// TestCountersAreConcurrent checks concurrent use by several executors.
+// TestCountersAreConcurrent checks that several executors can use counters
+// concurrently.
 func TestCountersAreConcurrent(t *testing.T) {
 	c := &Counter{}
 	c.Watch(1)

@@ -11,11 +11,11 @@ type Difference uint8
 
 // Aspects of a decision.
 const (
-	Rejection Difference = 1 << iota // only one of the two rejects, or the codes of the rejections differ
+	Rejection Difference = 1 << iota // only one of the two modules rejects, or the codes of the rejections differ
 	Events                           // events, or the state of a durable type
 	Reply
 	Messages // sent messages and timers
-	End      // the entity passivates or is deleted
+	End      // the command passivates or deletes the entity
 	Fault    // the shadow module failed
 )
 

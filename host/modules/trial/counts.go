@@ -115,8 +115,8 @@ type Counter struct {
 // IsWatched reports whether commands must be counted.
 func (c *Counter) IsWatched() bool { return c != nil && c.watched.Load() }
 
-// Watch begins a window if it differs from the current one. 0 ends the current
-// window.
+// Watch begins the given window, unless it is already the current one. 0 ends
+// the current window.
 func (c *Counter) Watch(window uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

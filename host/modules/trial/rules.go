@@ -10,8 +10,8 @@ import (
 
 const (
 	// MinCommands is the number of commands that both modules must have decided
-	// before a rule with a percentage applies. MinTimes is the same for rules
-	// about durations.
+	// before a rule with a percentage applies. MinTimes is the corresponding
+	// number for rules about durations.
 	MinCommands = 100
 	MinTimes    = 1000
 
@@ -27,7 +27,7 @@ type Rule struct {
 	count   uint64 // upper limit, if share and longest are not used
 	share   float64
 	shares  bool          // the limit is a percentage
-	more    bool          // share is relative to the older module
+	more    bool          // share is an increase over the older module, in percent
 	longest time.Duration // upper limit of p99
 }
 

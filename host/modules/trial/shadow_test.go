@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestQueuesAreBounded checks the bounds on commands and bytes: commands beyond
-// a bound are dropped and counted, and taking commands makes room again.
+// TestQueuesAreBounded checks that commands beyond a bound on commands or
+// bytes are dropped and counted, and taking commands makes room again.
 func TestQueuesAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		size, fit int
@@ -62,7 +62,8 @@ func TestQueueCopiesBuffers(t *testing.T) {
 	}
 }
 
-// TestQueueIsConcurrent checks concurrent use by several executors.
+// TestQueueIsConcurrent checks that several executors can use a queue
+// concurrently.
 func TestQueueIsConcurrent(t *testing.T) {
 	q := NewQueue()
 	const lanes, each = 4, 1000
@@ -104,8 +105,8 @@ func TestComparedShareIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestDecisionsAreCompared checks that a difference in any aspect of a decision
-// that has an effect is found.
+// TestDecisionsAreCompared checks that Compare reports a difference in every
+// aspect of a decision that has an effect.
 func TestDecisionsAreCompared(t *testing.T) {
 	base := func() *abi.Output {
 		return &abi.Output{
@@ -158,8 +159,8 @@ func TestDecisionsAreCompared(t *testing.T) {
 	}
 }
 
-// TestTallyListsFirstDifferences checks that all commands are counted and the first differing ones
-// are listed.
+// TestTallyListsFirstDifferences checks that all commands are counted and the
+// first differing commands are listed.
 func TestTallyListsFirstDifferences(t *testing.T) {
 	var all Tally
 	for i := range 50 {

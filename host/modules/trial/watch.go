@@ -32,9 +32,9 @@ type Watch struct {
 	ended atomic.Bool
 }
 
-// Takes reports whether a command must be offered that the module by has
-// decided. seed is the seed of the command's random numbers. Executors call it.
-// It returns false for a nil Watch.
+// Takes reports whether a command that the module by has decided must be
+// offered. seed is the seed of the command's random numbers. Executors call
+// it. It returns false for a nil Watch.
 func (w *Watch) Takes(by journal.Digest, seed uint64) bool {
 	return w != nil && InShare(seed, w.Share) && by != w.Digest
 }

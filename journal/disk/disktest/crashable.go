@@ -18,12 +18,12 @@ import (
 // CutAfter and the call of Crash.
 var ErrPowerCut = errors.New("power cut")
 
-// Crashable is an in-memory disk with two views: what a running process sees,
-// and the platter. They agree only on synced data. Crash discards the process's
-// view and chooses a platter that a power cut may have left. All random choices
-// come from the generator passed to NewCrashable, in the order of the calls, so
-// the same calls with the same seed leave the same bytes. It starts no
-// goroutine; its methods may be called concurrently.
+// Crashable is an in-memory disk with two views: the files that a running
+// process sees, and the platter. The views agree only on synced data. Crash
+// discards the process's view and chooses a platter that a power cut may have
+// left. All random choices come from the generator passed to NewCrashable, in
+// the order of the calls, so the same calls with the same seed leave the same
+// bytes. It starts no goroutine; its methods may be called concurrently.
 //
 //	           WriteAt, Truncate                 Sync
 //	process ──────────────────────▶ unsynced ──────────────▶ platter
@@ -63,8 +63,8 @@ func NewCrashable(rng *rand.Rand) *Crashable {
 }
 
 // Crash simulates a power cut. It invalidates every open file, and keeps or
-// loses unsynced changes at random: writes by the sector, the last one torn at
-// any byte, and directory changes one by one. Scheduled faults are cleared;
+// loses unsynced changes at random: writes by the sector, the last write torn
+// at any byte, and directory changes one by one. Scheduled faults are cleared;
 // damaged ranges stay.
 func (c *Crashable) Crash() {
 	c.mu.Lock()

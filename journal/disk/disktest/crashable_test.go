@@ -39,8 +39,8 @@ func syncAll(t *testing.T, fsys disk.FS, f disk.File) {
 	}
 }
 
-// TestSyncedBytesSurvive writes at random, syncs sometimes, and crashes: a
-// sector has the content of its last sync or of one of the writes since.
+// TestSyncedBytesSurvive writes at random, syncs sometimes, and crashes. Each
+// sector then has the content of its last sync or of one of the later writes.
 func TestSyncedBytesSurvive(t *testing.T) {
 	const sectors = 16
 	kept, lost := 0, 0
@@ -100,8 +100,8 @@ func TestSyncedBytesSurvive(t *testing.T) {
 	}
 }
 
-// TestNamesNeedSyncDir crashes after directory changes: each is kept in some
-// runs and lost in others.
+// TestNamesNeedSyncDir crashes after directory changes. Each change is kept in
+// some runs and lost in other runs.
 func TestNamesNeedSyncDir(t *testing.T) {
 	outcomes := map[string]int{}
 	for seed := range uint64(300) {
@@ -320,7 +320,7 @@ func TestShortWrite(t *testing.T) {
 }
 
 // TestClonesAreIndependent: a clone has the files that a process would see, and
-// later writes affect only one of the two.
+// a later write to one disk does not affect the other disk.
 func TestClonesAreIndependent(t *testing.T) {
 	d := newDisk(1)
 	if err := d.MkdirAll("a"); err != nil {

@@ -77,8 +77,8 @@ func (f *faults) read(node *inode, offset int64, length int) error {
 }
 
 // CutAfter lets n more modifying operations succeed (create, write, sync,
-// rename, remove, truncate). The power fails during the next one, and every
-// operation returns ErrPowerCut until Crash.
+// rename, remove, truncate). The power fails during the next operation, and
+// every operation returns ErrPowerCut until Crash.
 func (c *Crashable) CutAfter(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

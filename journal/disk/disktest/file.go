@@ -68,8 +68,8 @@ func (n *inode) crash(rng *rand.Rand, keep float64, tear bool) {
 	n.live = append([]byte(nil), n.platter...)
 }
 
-// discardUnsynced applies some of the unsynced changes, drops the others, and
-// treats all of them as synced.
+// discardUnsynced applies some of the unsynced changes, drops the other
+// changes, and treats all of them as synced.
 func (n *inode) discardUnsynced(rng *rand.Rand, keep float64, tear bool) {
 	for i, ch := range n.changes {
 		switch {
@@ -172,7 +172,7 @@ func (f *crashableFile) WriteAt(p []byte, offset int64) (int, error) {
 		n, err = min(n, short), fault
 	}
 	// A write that is interrupted by the power cut counts as written: Crash
-	// decides how much of it survives.
+	// decides how much of the write survives.
 	if f.disk.faults.step() {
 		err = ErrPowerCut
 	}
@@ -187,8 +187,8 @@ func (f *crashableFile) WriteAt(p []byte, offset int64) (int, error) {
 }
 
 // Sync implements File. A failed Sync leaves the unsynced writes visible to the
-// process and marked clean, as Linux does: they reach the platter in part or
-// not at all, and a later Sync does not write them.
+// process and marked clean, as Linux does: these writes reach the platter in
+// part or not at all, and a later Sync does not write them.
 func (f *crashableFile) Sync() error {
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 // total number of shards. It is safe for concurrent use.
 type Indexes struct {
 	mu          sync.Mutex
-	from        uint64 // a durable index of the store below this version does not count
-	told        uint64 // result of the last call, 0 before the first
+	from        uint64 // durable versions of the store below this version do not count
+	told        uint64 // result of the last call of Read, 0 before the first call
 	indexes     map[sharding.ShardID]uint64
 	generations map[sharding.ShardID]uint32 // current generations
 	marks       []mark
@@ -37,12 +37,12 @@ type mark struct {
 	Stored
 }
 
-// maxMarks limits the marks. If it is exceeded, neighbouring versions share
-// one, so that a watermark takes effect slightly later.
+// maxMarks limits the marks. If it is exceeded, neighbouring versions share a
+// mark, so that a watermark takes effect slightly later.
 const maxMarks = 1 << 16
 
-// Open starts with the watermark recorded in the log. No other watermark counts
-// until Ready.
+// Open starts with the watermark recorded in the log. No other watermark is
+// used until Ready is called.
 func (d *Indexes) Open(watermark uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +78,7 @@ func (d *Indexes) Ready(from uint64) {
 	d.from = from
 }
 
-// MarkFlushed records what a batch contained that is now in the store.
+// MarkFlushed records the indexes of a batch that is now in the store.
 func (d *Indexes) MarkFlushed(version uint64, stored []Stored) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -112,9 +112,9 @@ func (d *Indexes) coarsen() {
 	d.marks = kept
 }
 
-// Read sets dst to the highest durable index of each shard, given the store's
-// watermark, and returns the watermark for which that holds. recorded is the
-// value that it returned the last time.
+// Read sets dst to the highest durable index of each shard as of asOf, which is
+// the store's watermark or an earlier version. recorded is the asOf of the
+// previous call, which the caller has written to its log by now.
 func (d *Indexes) Read(watermark uint64, dst map[sharding.ShardID]uint64) (recorded, asOf uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

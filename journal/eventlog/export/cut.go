@@ -46,7 +46,8 @@ func (c *ShardExport) Close() { c.view.Close() }
 
 // Parts calls fn for every part of the shard, entities first, in an order in
 // which they can be imported. The data is only valid during the call. The
-// history of each entity is verified. An error of fn ends it and is returned.
+// history of each entity is verified. An error of fn ends the iteration and is
+// returned.
 func (c *ShardExport) Parts(ctx context.Context, fn func(kind journal.PartKind, data []byte) error) error {
 	p := parts{ShardExport: c, ctx: ctx, fn: fn}
 	if err := p.entities(); err != nil {

@@ -38,9 +38,9 @@ func New(known *rows.Known, mark *store.Applied, view kv.View) *State {
 func (e *State) Header() statefile.Header { return e.header }
 
 // Stream returns the state as a stream for one reader. It contains all pairs of
-// all classes, which are checked while they are read. If a row is missing, it
-// ends with an error and the shard stops on this node. Closing it closes the
-// State.
+// all classes, which are checked while they are read. If a row is missing, the
+// stream ends with an error and the shard stops on this node. Closing it closes
+// the State.
 func (e *State) Stream() io.ReadCloser {
 	return statefile.NewWriter(e.header, &pairReader{State: e, cursor: e.view.Cursor(e.prefix)})
 }
@@ -77,8 +77,8 @@ func (e *pairReader) Next() (key, value []byte, err error) {
 	return key[len(e.prefix):], value, nil
 }
 
-// check adds a pair to the checksums, and compares them at the end, for a nil
-// key.
+// check adds a pair to the checksums, and compares the checksums at the end,
+// which a nil key marks.
 func (e *pairReader) check(key, value []byte) error {
 	if key == nil {
 		if what := e.read.Differ(&e.sums); what != "" {

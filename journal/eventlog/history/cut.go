@@ -17,7 +17,7 @@ const truncateRecords = 4096
 // errTruncationFound ends reading the records to truncate.
 var errTruncationFound = errors.New("truncation found")
 
-// Truncation is what a snapshot removes from an entity's records.
+// Truncation describes the records of an entity that a snapshot removes.
 type Truncation struct {
 	Cut            *store.Cut // nil if nothing is removed
 	Records, Bytes uint64
@@ -48,9 +48,9 @@ func (e *Entity) TruncateBefore(s *journal.Snapshot, kept store.Snapshots) (jour
 	return s.CutBefore(window), nil
 }
 
-// TruncateSlice finds the records to truncate next among those that end before
-// a sequence. It stops at the given number of records or bytes. done means that
-// no such records are left.
+// TruncateSlice finds the records to truncate next among the records that end
+// before a sequence. It stops at the given number of records or bytes. done
+// means that no such records are left.
 func (e *Entity) TruncateSlice(before journal.Sequence, records, bytes int) (c Truncation, done bool, err error) {
 	f := &follower{ctx: context.Background(), end: e.Head.Last}
 	if f.anchor(e.Cut); e.Cut != nil {

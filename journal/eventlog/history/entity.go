@@ -56,7 +56,7 @@ type Reading struct {
 type Visit func(at journal.Position, rec *journal.Record, after journal.Hash) error
 
 // Read calls fn with records in order. Errors of fn and ctx end the read and
-// are returned unchanged. If other errors are damage, the shard is stopped.
+// are returned unchanged. Any other error that is damage stops the shard.
 func (e *Entity) Read(ctx context.Context, r Reading, fn Visit) error {
 	if !e.Exists || r.From > e.Sequence {
 		return nil
@@ -81,12 +81,13 @@ func (e *Entity) Read(ctx context.Context, r Reading, fn Visit) error {
 	return err
 }
 
-// Recent limits a read to the newest records. A read begins at or before the
-// oldest record of the longest tail of commands of clients that is within all
-// limits, unless the tail has too many other records, such as those of messages
-// and timers: recordsPerCommand times as many as Commands, or bytesPerReplyByte
-// times as many bytes as ReplyBytes. Otherwise a load of an entity that gets
-// little else would read all that Age allows.
+// Recent limits a read to the newest records. Take the longest tail of the
+// history whose client commands are within all limits: a read begins at the
+// first record of this tail or earlier. It begins later only if the tail has
+// too many other records, such as those of messages and timers:
+// recordsPerCommand times as many as Commands, or bytesPerReplyByte times as
+// many bytes as ReplyBytes. Otherwise the load of an entity that receives
+// mostly messages and timers would read all records that Age allows.
 type Recent struct {
 	Commands, ReplyBytes int
 	Age                  int64 // nanoseconds before the entity's last record
@@ -97,15 +98,17 @@ const (
 	bytesPerReplyByte = 8
 )
 
-// ReadRecent is Read from the first record, except that it skips old records
-// of an entity that never had an event; skipped reports that it did. Nothing
-// truncates such records, because a truncation needs an event. They do not
-// change the hash chain, so that a read can begin with any of them. step is
-// called with the size of each record that is read only to find where to begin.
-// It may block, an error ends the read, and it may be nil.
+// ReadRecent is Read from the first record, except that it skips old records of
+// an entity that never had an event; skipped reports whether it did. The
+// records of such an entity are never truncated, because a truncation needs an
+// event. They do not change the hash chain, so a read can begin with any of
+// these records. If step is not nil, it is called with the size of each record
+// that is read only to find where to begin. step may block, and its error ends
+// the read.
 func (e *Entity) ReadRecent(ctx context.Context, r Recent, step func(bytes int) error, fn Visit) (skipped bool, err error) {
 	if !e.Exists || e.Sequence > 0 || e.Cut != nil || e.Head.Records <= uint64(r.Commands) && e.Head.Bytes <= uint64(r.ReplyBytes) {
-		// The entity has few records, or events, which a snapshot stands for.
+		// The entity has few records, or it has events, which a snapshot can
+		// replace.
 		return false, e.Read(ctx, Reading{}, fn)
 	}
 	after, err := e.recentAfter(ctx, r, step)
@@ -115,9 +118,9 @@ func (e *Entity) ReadRecent(ctx context.Context, r Recent, step func(bytes int) 
 	return after != journal.Position{}, e.Read(ctx, Reading{After: after}, fn)
 }
 
-// recentAfter returns the position after which the recent records are. It
-// counts them backwards, in the memtable and then block by block, and so reads
-// at most one block more than is needed.
+// recentAfter returns the position after which the recent records begin. It
+// counts records backwards, first in the memtable and then block by block in
+// the store, so it reads at most one block more than is needed.
 func (e *Entity) recentAfter(ctx context.Context, r Recent, step func(bytes int) error) (after journal.Position, err error) {
 	commands, replies, records, size := 0, 0, 0, 0
 	oldest := e.UpdatedAt // of the records of the last block that was counted
@@ -165,7 +168,8 @@ func (e *Entity) recentAfter(ctx context.Context, r Recent, step func(bytes int)
 		if err != nil {
 			return err
 		}
-		// Blocks may overlap: a record that a later block has was counted.
+		// Blocks may overlap: a record that is also in a later block was
+		// already counted.
 		begins, previous, any := first, p.Previous, counted
 		for {
 			at, raw, err := p.Next()

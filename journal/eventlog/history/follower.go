@@ -15,7 +15,7 @@ type follower struct {
 	end     journal.Position // nothing after this position is wanted
 	fn      Visit
 	failed  error // error of fn or ctx
-	started bool  // at, seq and hash are those of the last record, or of the start
+	started bool  // at, seq and hash describe the last record, or the start
 	at      journal.Position
 	seq     journal.Sequence
 	hash    journal.Hash

@@ -1,7 +1,7 @@
-// Package kv defines what the event log requires of a store: versions that are
-// written atomically and read as consistent snapshots. It is implemented by the
-// product's store and by the simulator's, which loses data on request. It holds
-// no state and starts no goroutine.
+// Package kv defines the interface of the store that the event log requires:
+// versions that are written atomically and read as consistent snapshots. It is
+// implemented by the product's store and by the simulator's, which loses data
+// on request. It holds no state and starts no goroutine.
 package kv
 
 import "github.com/hostd/hostd/journal/store"
@@ -12,16 +12,16 @@ type Store interface {
 	// ViewAt returns a view of the state after all batches up to the version.
 	ViewAt(version uint64) (View, error)
 	// Write makes the batch readable at the version, which must be above
-	// MaxVersion. Until Watermark has reached it, a crash may lose all or any
-	// part of it.
+	// MaxVersion. Until Watermark has reached the version, a crash may lose all
+	// or any part of the batch.
 	Write(b *store.Batch, version uint64) error
-	// RollBack undoes the changes of all versions above the given one. It does so
-	// in a batch with a new version, which it returns.
+	// RollBack undoes the changes of all versions above the given version. It
+	// does so in a batch with a new version, which it returns.
 	RollBack(version uint64) (uint64, error)
 	// MaxVersion returns the highest version that exists at least in part.
 	MaxVersion() uint64
-	// Watermark returns the highest version whose changes, with those of all
-	// earlier versions, survive a crash.
+	// Watermark returns the highest version whose changes survive a crash,
+	// together with the changes of all earlier versions.
 	Watermark() uint64
 	// SetDiscard allows the store to discard values that were overwritten up to
 	// this version.

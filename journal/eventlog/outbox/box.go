@@ -5,8 +5,9 @@
 //
 //	Stage ─Commit─▶ fresh ─Take─▶ taken ─MarkFlushed─▶ store
 //
-// Entries are checked against them in a Stage, which is discarded if an entry
-// is rejected. The package has no goroutine and no lock of its own.
+// Entries are checked against these pairs in a Stage, whose changes are
+// discarded if an entry is rejected. The package has no goroutine and no lock
+// of its own.
 package outbox
 
 import (
@@ -19,9 +20,9 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Box has the message state of one generation of a shard that is not in the
-// store yet, and its totals. Only the applying goroutine changes it, under the
-// lock that readers hold.
+// Box has, for one generation of a shard, the message state that is not in the
+// store yet, and the totals of all messages. Only the applying goroutine
+// changes it, under the lock that readers hold.
 type Box struct {
 	rows         *rows.Known
 	fresh, taken layer
@@ -35,7 +36,7 @@ func NewBox(known *rows.Known) *Box { return &Box{rows: known} }
 type layer struct {
 	pairs map[string]change
 	// outbox and deadLetters are the keys of these classes in creation order,
-	// which is key order. They may include deleted ones.
+	// which is key order. They may include keys of deleted items.
 	outbox, deadLetters []string
 	// runs are the changed keys of the index of open runs. They may repeat.
 	runs []string
@@ -47,8 +48,8 @@ type change struct {
 	value []byte
 	below bool // the layer below this one has the pair
 
-	// had reports whether the pair existed before the entry, and was is its hash
-	// then.
+	// had reports whether the pair existed before the entry, and was is its
+	// hash before the entry.
 	had bool
 	was store.RowHash
 }

@@ -10,17 +10,17 @@ import (
 )
 
 // The model of this file answers one question: may the destination of messages
-// forget which of them it has accepted, once their source has ended?
+// forget which messages it has accepted, once their source has ended?
 //
 // Runs of a shard send messages to one entity. Each run is an incarnation of an
 // id, and an id is used again after its run has ended. Messages are numbered by
 // incarnation. They stay in the outbox until an acknowledgement arrives, and
 // any message that was dispatched, any acknowledgement and any notice that a
 // run has ended may arrive at any later time, any number of times and in any
-// order: that covers retries, two dispatchers after a change of leaders, moves
-// of either shard, and replicas that begin from a snapshot, because the
-// committed states of the two shards are all that remains after these. The
-// search visits all reachable states within the bounds below.
+// order. This rule covers retries, two dispatchers after a change of leaders,
+// moves of either shard, and replicas that begin from a snapshot, because only
+// the committed states of the two shards remain after these events. The search
+// visits all reachable states within the bounds below.
 const (
 	modelRuns     = 3 // number of incarnations; 0 and 2 have the same id
 	modelMessages = 2 // number of messages that a run sends
@@ -33,10 +33,11 @@ type forgetting uint8
 const (
 	// keepsRows never forgets.
 	keepsRows forgetting = iota
-	// dropsAtEnd drops the row of a run once its shard says that it has ended.
+	// dropsAtEnd drops the row of a run once the run's shard says that the run
+	// has ended.
 	dropsAtEnd
-	// dropsWhenEmpty drops it once its shard also says that its outbox is
-	// empty.
+	// dropsWhenEmpty drops the row once the run's shard also says that the
+	// run's outbox is empty.
 	dropsWhenEmpty
 	// dropsBelowFloor drops the rows of all runs below a number, once their shard
 	// says that all of these runs have ended with empty outboxes. Messages of runs

@@ -47,7 +47,7 @@ func (r Outboxes) MessageTotals(id sharding.ShardID) journal.MessageTotals {
 }
 
 // PendingMessages returns the number of an entity's unacknowledged messages,
-// and the log index at which that holds.
+// and the log index at which the number is right.
 func (r Outboxes) PendingMessages(id sharding.ShardID, e sharding.EntityID) (n, asOf uint64, err error) {
 	return r.readCount(id, store.AppendEntityID([]byte{byte(store.ClassCount)}, e))
 }
@@ -120,7 +120,7 @@ func (r Outboxes) readPair(id sharding.ShardID, key []byte, fn func(body []byte)
 }
 
 // find returns a pair that is on its way to the store. known reports whether
-// there is one; the value is nil if the pair was deleted.
+// such a pair exists; the value is nil if the pair was deleted.
 func (m *Moment) find(key []byte) (value []byte, known bool) {
 	if m.Box == nil || m.Err != nil {
 		return nil, false
@@ -133,11 +133,12 @@ func (m *Moment) find(key []byte) (value []byte, known bool) {
 	return nil, false
 }
 
-// Outbox calls fn for the unacknowledged messages of a shard that were created
-// after the message after, in creation order. The message is only valid during
-// the call. An error of fn ends the read and is returned, except
-// ErrStopReading. It reads a consistent snapshot of the store and the memtable,
-// or several if more than maxFreshItems are on their way to the store.
+// Outbox calls fn, in creation order, for the unacknowledged messages of a
+// shard that were created later than the message with the id after. The message
+// is only valid during the call. An error of fn ends the read and is returned,
+// except ErrStopReading. Outbox reads a consistent snapshot of the store and
+// the memtable, or several snapshots if more than maxFreshItems messages are on
+// their way to the store.
 func (r Outboxes) Outbox(ctx context.Context, id sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
 	err := r.readItems(ctx, id, store.ClassOutbox, after, func(at journal.ItemID, body []byte) error {
 		s, err := store.DecodeMessage(body, at)
@@ -223,11 +224,11 @@ func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class stor
 }
 
 // readPart merges the store with the memtable, whose items are all newer than
-// those in the store. Items from the store are passed on only after all items
-// of their entry were found: a reader that resumes in the middle of an entry
-// could not detect whether one of them was missing. Therefore a read that
-// resumes in the middle of an entry starts at the beginning of the entry and
-// skips the items that were already read.
+// the items in the store. Items from the store are passed on only after all
+// items of their entry were found, because a reader that resumes in the middle
+// of an entry could not detect a missing item of that entry. Therefore a read
+// that resumes in the middle of an entry starts at the beginning of the entry
+// and skips the items that were already read.
 func (r Outboxes) readPart(ctx context.Context, id sharding.ShardID, class store.Class, after journal.ItemID, items *itemReading,
 	fn func(at journal.ItemID, body []byte) error) (err error) {
 	met := entryItems{items: items, class: class, after: after, fn: func(at journal.ItemID, body []byte) error {
@@ -295,7 +296,7 @@ func (e *entryItems) addFresh(rest, body []byte) error {
 	return err
 }
 
-// count counts an item, and passes on those of the previous entry.
+// count counts an item, and passes on the items of the previous entry.
 func (e *entryItems) count(rest []byte) (at journal.ItemID, err error) {
 	if at, err = store.DecodeItemID(rest); err != nil {
 		return at, err
@@ -356,8 +357,8 @@ func (r Outboxes) capture(id sharding.ShardID, class store.Class, from string) (
 	return items, err
 }
 
-// items returns the memtable's items, starting with the entry of a key. Items of
-// that entry up to the key are included only to be counted.
+// items returns the memtable's items, starting with the entry of a key. Items
+// of that entry up to the key are included, but only counted.
 func (b *Box) items(class store.Class, from string, at journal.ItemID) *itemReading {
 	items := &itemReading{rows: b.rows, expected: b.rows.ExpectItems(class, int64(min(at.Index, math.MaxInt64)), math.MaxInt64)}
 	entry := string(store.AppendItemID([]byte{byte(class)}, journal.ItemID{Index: at.Index}))

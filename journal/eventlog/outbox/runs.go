@@ -56,8 +56,8 @@ type RunQuery struct {
 }
 
 // ListRuns returns the ids of up to q.Limit open runs, in order. It returns
-// fewer only at the end. It reads a consistent snapshot of the store and the
-// memtable.
+// fewer ids only at the end. It reads a consistent snapshot of the store and
+// the memtable.
 func (r Outboxes) ListRuns(id sharding.ShardID, q RunQuery) ([]string, error) {
 	start := string([]byte{byte(store.ClassRun)}) + q.Type + "\x00"
 	l := runLister{limit: q.Limit, start: start, prefix: start + q.IDPrefix, after: start + q.After}

@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Known is what is known about the rows of one generation of a shard:
+// Known holds the knowledge about the rows of one generation of a shard:
 //
 //   - The rows that are looked up individually, with a tag of their contents: a
 //     set that is filled by a scan at the start and updated by applied entries.
@@ -122,14 +122,14 @@ func itemSlot(rest []byte) int64 {
 	return int64(id.Index)
 }
 
-// ExpectItems returns what a scan must find: the messages or dead letters that
-// were created by entries with indexes in the given range.
+// ExpectItems returns the places that a scan must find: the messages or dead
+// letters that were created by entries with indexes in the given range.
 func (k *Known) ExpectItems(class store.Class, from, to int64) *Expected {
 	return k.tally(class).expect(from, to)
 }
 
-// ExpectDue returns what a scan must find: the timers with due times in the
-// given range.
+// ExpectDue returns the places that a scan must find: the timers with due times
+// in the given range.
 func (k *Known) ExpectDue(from, by int64) *Expected {
 	return k.dues.expect(DueSlot(from), DueSlot(by))
 }

@@ -15,8 +15,7 @@ type owing struct {
 	lives    map[string]uint32 // incarnation of each entity that has timers of earlier incarnations
 }
 
-// ManyTimers is the number of timers from which on an entity's timer count
-// stays in memory.
+// If an entity has at least ManyTimers timers, their count stays in memory.
 const ManyTimers = 64
 
 // CountTimers records the number of an entity's timers, because its row may be
@@ -43,7 +42,7 @@ func (k *Known) ManyTimers(entity string) (h store.Head, ok bool) {
 type Owed struct {
 	// From is the key before which no timers of earlier incarnations are left.
 	// It saves reading deletion markers in the store, and has no influence on
-	// what is removed.
+	// which timers are removed.
 	From string
 	life uint32
 }
@@ -68,7 +67,7 @@ func (k *Known) Owe(entity string, h *store.Head) {
 		owed = &Owed{}
 		o.entities.Set(entity, owed)
 	}
-	if owed.life != h.Life { // rows of an earlier incarnation sort before those that are left
+	if owed.life != h.Life { // rows of an earlier incarnation sort before the rows that are left
 		owed.life, owed.From = h.Life, ""
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// Lookup is what is known about a row that is read from a view.
+// Lookup holds the knowledge about a row that is read from a view.
 type Lookup struct {
 	of    *Known
 	known knownRow
 	sum   store.Sum // of the row's group, as of the view
 }
 
-// Lookup returns what is known about a row. The caller holds the lock or is the
+// Lookup returns the knowledge about a row. The caller holds the lock or is the
 // applying goroutine.
 func (k *Known) Lookup(w *store.RowHasher, class store.Class, rest []byte) Lookup {
 	group, _ := store.SumOf(store.Key{Class: class, Suffix: rest})

@@ -118,7 +118,7 @@ func (s *set) index(place uint64, tag uint32) (*part, int) {
 	return nil, -1
 }
 
-// split moves about half of the rows of the next part to a new one.
+// split moves about half of the rows of the next part to a new part.
 func (s *set) split() {
 	next := len(s.parts) - 1<<s.level
 	old := s.parts[next]

@@ -20,7 +20,7 @@ type placeCount struct {
 	n  uint32
 }
 
-// change adds a row, or removes one if add is false.
+// change adds a row, or removes a row if add is false.
 func (t *tally) change(at int64, add bool) {
 	n, _ := t.line.Get(at)
 	switch {
@@ -39,8 +39,8 @@ func (t *tally) change(at int64, add bool) {
 // maxExpected limits how many places of a tally one scan is compared with.
 const maxExpected = 4096
 
-// expect returns what a scan must find that starts at place from and reads up
-// to the first row after place to. Rows before from are not expected.
+// expect returns the rows that a scan must find if it starts at place from and
+// reads up to the first row after place to. Rows before from are not expected.
 func (t *tally) expect(from, to int64) *Expected {
 	e := &Expected{end: math.MaxInt64, total: t.total}
 	for at, n := range t.line.From(from) {
@@ -52,7 +52,7 @@ func (t *tally) expect(from, to int64) *Expected {
 	return e
 }
 
-// Expected is what a scan must find, in order.
+// Expected lists the places with rows that a scan must find, in order.
 type Expected struct {
 	want  []placeCount
 	end   int64 // from this place on, nothing is known

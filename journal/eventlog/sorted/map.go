@@ -13,16 +13,17 @@ const nodeMost = 64
 
 // Map is a B+ tree: values are in the leaves, which all have the same depth.
 // Empty nodes are removed, but nodes are never merged otherwise
-// (free-at-empty), so the depth never exceeds that of the largest map since it
-// was last empty. Every operation on one key costs O(log n) and moves at most
-// nodeMost entries. The zero Map is empty and ready to use.
+// (free-at-empty), so the depth never exceeds the depth of the map at its
+// largest size since it was last empty. Every operation on one key costs O(log
+// n) and moves at most nodeMost entries. The zero Map is empty and ready to
+// use.
 type Map[K cmp.Ordered, V any] struct {
 	root *node[K, V]
 	n    int
 }
 
 // node is a leaf with values, or an inner node. The keys of an inner node are
-// the lower bounds of its children's keys; the first one is unused.
+// the lower bounds of its children's keys; the first key is unused.
 type node[K cmp.Ordered, V any] struct {
 	keys   []K
 	values []V

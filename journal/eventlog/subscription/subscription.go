@@ -31,7 +31,7 @@ type Subject struct {
 	Entity string // encoded as in keys; empty means the whole shard
 }
 
-// subscriber has room for one wake-up; more would add no information.
+// subscriber has room for one wake-up; more wake-ups would add no information.
 type subscriber struct{ wake chan struct{} }
 
 func (s *subscriber) signal() {
@@ -41,11 +41,11 @@ func (s *subscriber) signal() {
 	}
 }
 
-// Subscribe returns a channel that receives after a record of one of the
-// subjects was applied; several records may share one receive. The subjects
-// must be distinct. A reader that subscribes, then reads, then receives misses
-// nothing. cancel ends the subscription and may be called more than once; the
-// channel is never closed. All subjects count as one subscriber.
+// Subscribe returns a channel that is signaled after a record of one of the
+// subjects was applied; several records may share one signal. The subjects must
+// be distinct. A reader that subscribes, then reads, and then waits for the
+// signal misses no records. cancel ends the subscription and may be called more
+// than once; the channel is never closed. All subjects count as one subscriber.
 func (t *Table) Subscribe(to []Subject) (wake <-chan struct{}, cancel func(), err error) {
 	s := &subscriber{wake: make(chan struct{}, 1)}
 	if err := t.add(to, s); err != nil {
@@ -93,7 +93,7 @@ func (t *Table) remove(all []Subject, s *subscriber) {
 }
 
 // Notify wakes the subscribers of a shard in which n records were applied, and
-// those of the records' entities.
+// the subscribers of the records' entities.
 func (t *Table) Notify(shard sharding.ShardID, n int, entity func(i int) string) {
 	t.collect(shard, n, entity)
 	for i, s := range t.wake {

@@ -37,7 +37,7 @@ type Lists struct{ Of Source }
 // DueTimers returns up to limit timers of a shard that are due at time by,
 // oldest first, except those for which skip returns true. It also returns the
 // due time of the next timer after them, or math.MaxInt64 if there is none. The
-// slices belong to the caller; they share memory.
+// slices belong to the caller; their elements share memory.
 func (l Lists) DueTimers(ctx context.Context, id sharding.ShardID, by int64, limit int,
 	skip func(e sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error) {
 	c := cursor{skip: skip, limit: limit, by: by, next: math.MaxInt64, first: math.MaxInt64, proven: math.MinInt64, ctx: ctx}
@@ -108,8 +108,8 @@ func (c *cursor) capture(set *Set) {
 	}
 }
 
-// arrange sorts the captured timers that are due at time from or later by due
-// time.
+// arrange sorts, by due time, the captured timers that are due at time from or
+// later.
 func (c *cursor) arrange(from int64) {
 	for _, k := range c.newest {
 		if t := k.change; !t.isCancelled() && t.timer.Due >= from {
@@ -154,7 +154,7 @@ type freshTimer struct {
 	timer store.Timer
 }
 
-// cursor merges the timers of the store with those of the memtable, in the
+// cursor merges the timers of the store with the timers of the memtable, in the
 // order of their due times.
 type cursor struct {
 	ctx    context.Context
@@ -169,7 +169,7 @@ type cursor struct {
 	from   int64 // lower bound of the due times in the store
 	first  int64 // due time of the first timer found
 	due    []journal.Timer
-	keys   strings.Builder // memory for the strings in due; bodies has that for the slices
+	keys   strings.Builder // memory for the strings in due; bodies is the memory for the slices
 	bodies []byte
 	next   int64
 	done   bool // next is known, or the rest is not needed
@@ -177,8 +177,8 @@ type cursor struct {
 	expected *rows.Expected
 	proven   int64 // from this due time on, the number of timers is known
 	missing  bool  // timers are missing
-	// look is called for each timer if it is set. It decides whether to use the
-	// timer, and whether to stop before it.
+	// look, if it is not nil, is called for each timer. It decides whether to
+	// use the timer, and whether to stop before it.
 	look func(*journal.Timer) (use, stop bool)
 }
 

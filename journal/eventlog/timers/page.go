@@ -25,9 +25,9 @@ func (p Place) Before(q Place) bool { return p.compare(q) < 0 }
 
 // Query selects timers of a shard.
 type Query struct {
-	After *Place // only those after it; nil means all
-	By    int64  // only those due at this time or earlier
-	Type  string // only those of entities of the type; empty means all
+	After *Place // only timers after this place; nil means all
+	By    int64  // only timers due at this time or earlier
+	Type  string // only timers of entities of this type; empty means all
 	Limit int    // maximum number of timers, at least 1
 	Scan  int    // maximum number of timers to examine, at least Limit
 }

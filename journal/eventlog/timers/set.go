@@ -4,7 +4,7 @@
 //	Stage ─Commit─▶ fresh ─Take─▶ taken ─MarkFlushed─▶ store
 //
 // Entries are checked in a Stage. An entity's row contains its first few
-// timers; further ones have a row each. The package has no goroutine and no
+// timers; further timers have a row each. The package has no goroutine and no
 // lock of its own.
 package timers
 

@@ -200,7 +200,7 @@ func (s *Stage) find(e Entity, key, name string) (due int64, has bool, err error
 }
 
 // Commit makes the steps of an entity visible and returns their size. The
-// entity's row is the current one. The lock must be held.
+// entity's row is its current row. The lock must be held.
 func (s *Stage) Commit(e Entity, steps []Step) (bytes int) {
 	for i := range steps {
 		if steps[i].end != nil {

@@ -16,8 +16,8 @@ import (
 // the lock.
 //
 // Sweep costs limit steps, plus skipping the deletion markers in the store
-// after owed.From. These are the markers of one slice or, after a restart, of
-// all earlier slices.
+// after owed.From. These markers are the markers of one slice or, after a
+// restart, of all earlier slices.
 func (s *Stage) Sweep(e Entity, owed *rows.Owed, limit int, lock func() (unlock func())) (bytes int, err error) {
 	places, err := s.earlierTimers(e, owed.From, limit)
 	if err != nil {
@@ -46,9 +46,9 @@ func (s *Stage) Sweep(e Entity, owed *rows.Owed, limit int, lock func() (unlock 
 	return len(places) * stepBytes, nil
 }
 
-// earlierTimers returns up to limit timers of an entity's earlier incarnations: those of
-// the second and later incarnations first, because their keys sort first, then
-// those of the first.
+// earlierTimers returns up to limit timers of an entity's earlier incarnations:
+// timers of the second and later incarnations first, because their keys sort
+// first, then timers of the first incarnation.
 func (s *Stage) earlierTimers(e Entity, from string, limit int) (places []Place, err error) {
 	view, err := s.View()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Limits of what can be applied. They determine whether an entry is valid, so
-// they are the same on every replica: a value in the store has at most 1 MiB.
+// Limits of entries. They determine whether an entry is valid, so they are the
+// same on every replica: a value in the store has at most 1 MiB.
 const (
 	// MaxEntryBytes is the maximum size of an entry's data.
 	MaxEntryBytes = 1 << 20

@@ -23,8 +23,8 @@ import "slices"
 const (
 	maxCampaigns = 4
 	// rankDelay ticks lie between the turns of two voters, and retryDelay ticks
-	// between the attempts of one. Nodes notice a failure at slightly different
-	// times, and reject votes until they have.
+	// between the attempts of one voter. Nodes notice a failure at slightly
+	// different times, and reject vote requests until they have noticed it.
 	rankDelay  = 2
 	retryDelay = 3
 )
@@ -67,8 +67,8 @@ func (k *Candidacy) End() { k.active = false }
 
 // OnVoteRequest handles a vote request from another replica. A replica that is
 // to campaign waits for the outcome, unless the other replica cannot win
-// because its log lacks entries of this one (ahead). It reports whether the
-// replica should campaign now, see List.RunDue.
+// because its log lacks entries of this replica (ahead). OnVoteRequest reports
+// whether the replica should campaign now, see List.RunDue.
 func (k *Candidacy) OnVoteRequest(now uint64, ahead bool) (next bool) {
 	switch {
 	case !k.active:
@@ -132,8 +132,8 @@ func (l *List) Remove(r Replica) {
 	l.replicas = slices.DeleteFunc(l.replicas, func(o Replica) bool { return o == r })
 }
 
-// Tick starts a tick with at most the given number of campaigns, and runs those
-// that are due.
+// Tick starts a tick with at most the given number of campaigns, and runs the
+// campaigns that are due.
 func (l *List) Tick(now uint64, most int) {
 	l.remaining = most
 	l.run(now)

@@ -93,8 +93,9 @@ func TestCandidacyEndsOnceALeaderIsKnown(t *testing.T) {
 	same(t, "who has stopped", stopped.stood)
 }
 
-// TestFirstVoterCampaignsAtOnceAfterProcessFailure: the first voter in turn campaigns before the next tick, and
-// again at it if no vote arrived. The others keep their turns.
+// TestFirstVoterCampaignsAtOnceAfterProcessFailure: the first voter in turn
+// campaigns before the next tick, and again at that tick if no vote arrived.
+// The others keep their turns.
 func TestFirstVoterCampaignsAtOnceAfterProcessFailure(t *testing.T) {
 	c := newClock()
 	c.ticks(1)
@@ -124,9 +125,9 @@ func TestCandidateWaitsForItsVotes(t *testing.T) {
 	same(t, "who has waited", v.stood, 101, 105)
 }
 
-// TestVoterWithNewerLogCampaignsAfterVoteRequest: a voter with a newer log campaigns at once after a
-// process failure, or at the next tick after a suspicion. A voter without one
-// gives the candidate time.
+// TestVoterWithNewerLogCampaignsAfterVoteRequest: a voter with a newer log
+// campaigns at once after a process failure, or at the next tick after a
+// suspicion. A voter without a newer log gives the candidate time.
 func TestVoterWithNewerLogCampaignsAfterVoteRequest(t *testing.T) {
 	c := newClock()
 	c.ticks(1)

@@ -13,14 +13,14 @@ import (
 var (
 	// ErrBusy: a bound is reached and the call had no effect. Retry later.
 	ErrBusy = errors.New("raftgroup: queue is full")
-	// ErrStopped: the loop was closed or its log failed. Requests accepted
-	// before have an unknown outcome.
+	// ErrStopped: the loop was closed or its log failed. Requests that were
+	// accepted earlier have an unknown outcome.
 	ErrStopped = errors.New("raftgroup: stopped")
 )
 
-// Inbox queues input for the loop. Any goroutine may add to it. The loop drains
-// all of it at once, so the work of a drain is bounded by the bounds of the
-// inbox.
+// Inbox queues input for the loop. Any goroutine may add to it. The loop takes
+// all queued input at once, so the work of a drain is bounded by the bounds of
+// the inbox.
 type Inbox struct {
 	mu     sync.Mutex
 	work   Work

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxYield is the maximum duration of a yield. After a slower one, the loop
-	// does not yield for yieldBackoff times as long as it took.
+	// maxYield is the maximum duration of a yield. After a slower yield, the
+	// loop does not yield for yieldBackoff times the duration of that yield.
 	maxYield     = 500 * time.Microsecond
 	yieldBackoff = 20
 )

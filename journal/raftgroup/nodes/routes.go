@@ -38,7 +38,7 @@ func (r *Routes) of(replica uint64) *route {
 }
 
 // Learn records the node that a message of a replica came from, and reports
-// whether that is new.
+// whether the node was not known yet.
 func (r *Routes) Learn(replica uint64, from sharding.NodeID) bool {
 	at := r.of(replica)
 	switch {

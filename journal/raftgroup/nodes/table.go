@@ -8,7 +8,7 @@ import (
 )
 
 // Node is a node on which members of groups here live. The caller, which sees
-// the incoming bytes, reports whether it is alive or suspected:
+// the incoming bytes, reports whether the node is alive or suspected:
 //
 //	unheard ─ MarkAlive ─▶ alive ◀─ MarkAlive ─ suspected
 //	   │                    │                      ▲
@@ -22,8 +22,8 @@ type Node struct {
 	Frame Frame
 
 	suspected bool
-	// unheard means that nothing has arrived from the node since it became known.
-	// It becomes suspected at tick deadline.
+	// unheard means that nothing has arrived from the node since it became
+	// known. The node becomes suspected at tick deadline.
 	unheard  bool
 	deadline uint64
 }
@@ -103,7 +103,8 @@ func (t *Table) ExpireNext() *Node {
 	return nil
 }
 
-// Prune removes suspected nodes on which no replica lives any more: they left.
+// Prune removes suspected nodes on which no replica lives any more, because
+// these nodes have left.
 func (t *Table) Prune(used func(*Node) bool) {
 	t.all = slices.DeleteFunc(t.all, func(n *Node) bool {
 		gone := n.suspected && !used(n)
@@ -142,7 +143,7 @@ func (f *Frame) Add(m *wire.Message) (first bool) {
 // Len returns the length of the frame.
 func (f *Frame) Len() int { return len(f.b) }
 
-// Rotate returns the frame and starts the next one.
+// Rotate returns the frame and starts the next frame.
 func (f *Frame) Rotate() []byte {
 	b := f.take()
 	f.b = wire.BeginFrame(nil)

@@ -35,11 +35,11 @@ type Restart struct {
 
 // RestartGroup restarts a group on a stopped node: it removes any replica of
 // the shard and creates the new one with the given state. dir is the directory
-// of received snapshots. It returns once everything is durable. It writes the
-// records of a removal, a creation and an install, as a running node would. If
-// it is interrupted, it can be repeated with the same arguments, and then
-// completes the remaining steps. Until then the group may lack its state, so
-// the node must not start.
+// of received snapshots. RestartGroup returns once everything is durable.
+// RestartGroup writes the records of a removal, a creation and an install, as a
+// running node would. If it is interrupted, it can be repeated with the same
+// arguments, and then completes the remaining steps. Until then the group may
+// lack its state, so the node must not start.
 //
 // The log was recovered as rec, which must not be used afterwards.
 func RestartGroup(rec *recovery.Recovered, log Log, fsys disk.FS, dir string, f Restart) error {

@@ -15,16 +15,16 @@ import (
 // ErrNoReplica: the node holds no replica of the shard.
 var ErrNoReplica = errors.New("raftgroup: this node has no replica of the shard")
 
-// soleTerms is how far a replica that becomes the only voter raises its term,
-// so that it is above any term in which the abandoned members can have elected
-// a leader.
+// A replica that becomes the only voter raises its term by soleTerms, so that
+// the new term is above any term in which the abandoned members can have
+// elected a leader.
 const soleTerms = 1 << 20
 
 // Sole describes a replica that MakeSole made the only member of its group.
 type Sole struct {
 	Replica sharding.ReplicaID
-	// Term and Index are those of the replica's last entry. All entries up to
-	// it are committed now.
+	// Term and Index are the term and index of the replica's last entry. All
+	// entries up to that entry are committed now.
 	Term  sharding.Term
 	Index uint64
 	// Removed are the members that were removed: all except the replica.
@@ -37,7 +37,7 @@ type Sole struct {
 // the other members ever runs again, the group exists twice; the caller must
 // prevent that.
 //
-// The membership change is written as regular log entries after the last one,
+// The membership change is written as regular log entries after the last entry,
 // so that replicas added later apply it too. note is stored in the entry, and
 // each replica that applies it logs the note. MakeSole returns once this is
 // durable. A replica that is already alone is left unchanged. The log was

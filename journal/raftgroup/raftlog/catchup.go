@@ -23,7 +23,7 @@ var (
 // the log while a snapshot transfer is in progress. The follower continues from
 // the snapshot with these entries. The entries are in a file because a snapshot
 // of gigabytes takes so long that the entries written meanwhile do not fit into
-// memory. The file is never synced. It is useless after a restart, because the
+// memory. The file is never synced, and is useless after a restart, because the
 // snapshot transfer then starts over.
 //
 //	cut, cutTerm | entries in the file | entries in memory
@@ -55,7 +55,7 @@ func (u *catchUp) last() uint64 { return u.cut + uint64(len(u.at)) - 1 }
 // bytes returns the length of the file.
 func (u *catchUp) bytes() int64 { return u.at[len(u.at)-1] }
 
-// append adds entries after the last one, with one write.
+// append adds entries after the last entry, with one write.
 func (u *catchUp) append(ents []*pb.Entry) error {
 	var b []byte
 	from, at, terms := u.bytes(), u.at, u.terms
@@ -123,8 +123,8 @@ func (u *catchUp) close() {
 	_ = u.files.Remove(u.name) // if this fails, the next start removes the file
 }
 
-// SaveCatchUp saves the entries up to an index in the catch-up file, which starts
-// after from if there is none yet. After an error nothing is kept.
+// SaveCatchUp saves the entries up to an index in the catch-up file. A new file
+// starts after the index from. After an error no file is kept.
 func (s *Log) SaveCatchUp(files *snapdir.Dir, name string, from, to uint64) error {
 	if s.catchUp == nil {
 		if from = max(from, s.cut); from >= to {
@@ -153,7 +153,8 @@ func (s *Log) SaveCatchUp(files *snapdir.Dir, name string, from, to uint64) erro
 	return err
 }
 
-// CatchUpBytes returns the length of the catch-up file, and whether there is one.
+// CatchUpBytes returns the length of the catch-up file, and whether there is
+// such a file.
 func (s *Log) CatchUpBytes() (bytes int64, ok bool) {
 	if s.catchUp == nil {
 		return 0, false

@@ -11,7 +11,8 @@ import (
 )
 
 // TestCatchUpFileMatchesUntruncatedLog compares a log whose first part is in a
-// catch-up file with one that was never truncated: all reads return the same.
+// catch-up file with a log that was never truncated: all reads return the same
+// results.
 func TestCatchUpFileMatchesUntruncatedLog(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 7))

@@ -30,8 +30,8 @@ type Log struct {
 	// hard and conf are the state that raft starts from.
 	hard *pb.HardState
 	conf *pb.ConfState
-	// describe describes the snapshot that would be sent; nil if there are
-	// none.
+	// describe describes the snapshot that would be sent. It is nil if there
+	// are no snapshots.
 	describe func() (*pb.Snapshot, error)
 }
 
@@ -41,13 +41,14 @@ var _ raft.Storage = (*Log)(nil)
 func New(cut, cutTerm uint64) *Log { return &Log{cut: cut, cutTerm: cutTerm} }
 
 // Start sets the state that raft starts from, and the function that describes
-// the snapshot that would be sent; nil if there are none.
+// the snapshot that would be sent. The function is nil if there are no
+// snapshots.
 func (s *Log) Start(hard *pb.HardState, conf *pb.ConfState, describe func() (*pb.Snapshot, error)) {
 	s.hard, s.conf, s.describe = hard, conf, describe
 }
 
-// TruncatedIndex returns the truncated index: that of the entry before the first one in
-// memory.
+// TruncatedIndex returns the truncated index: the index of the entry before the
+// first entry in memory.
 func (s *Log) TruncatedIndex() uint64 { return s.cut }
 
 // TruncatedTerm returns the term of the entry at the truncated index.
@@ -128,7 +129,7 @@ func (s *Log) Snapshot() (*pb.Snapshot, error) {
 	return s.describe()
 }
 
-// Append appends entries and replaces conflicting ones.
+// Append appends entries and replaces conflicting entries.
 func (s *Log) Append(add []*pb.Entry) {
 	if len(add) == 0 {
 		return

@@ -2,13 +2,13 @@ package raftlog
 
 import "slices"
 
-// StallTicks is the number of ticks that a follower with its snapshot may go
-// without progress before the entries after the snapshot are released.
+// If a follower that has its snapshot makes no progress for StallTicks ticks,
+// the entries after the snapshot are released.
 const StallTicks = 50
 
 // Pins keep the entries after the snapshots in transfer, so that their
-// followers can continue from them. A pin starts with the transfer. It ends
-// when the follower has nearly caught up or makes no more progress, and
+// followers can continue from them. A pin starts with the transfer. The pin
+// ends when the follower has nearly caught up or makes no more progress, and
 // survives an interruption that may be resumed.
 type Pins struct{ list []pin }
 
@@ -46,9 +46,9 @@ func (p *Pins) Set(to, index uint64) (again bool) {
 	return again
 }
 
-// Expire drops expired pins. A follower that has its snapshot needs the entries
-// after it as long as it makes progress with them, until it has nearly caught
-// up or has everything before the truncated index.
+// Expire drops expired pins. The pin of a follower that has its snapshot
+// expires when the follower makes no more progress, has nearly caught up, or
+// has everything before the truncated index.
 func (p *Pins) Expire(now, near uint64, progress func(id uint64) (match uint64, known bool)) {
 	for i := range p.list {
 		h := &p.list[i]

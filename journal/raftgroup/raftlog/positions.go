@@ -3,14 +3,14 @@ package raftlog
 import "github.com/hostd/hostd/journal/wal"
 
 // position locates the entries from first up to the first of the next position.
-// They are in the segment of pos or a later one.
+// They are in the segment of pos or in later segments.
 type position struct {
 	first uint64
 	pos   wal.Position
 }
 
-// RecordPosition records that entries from first on were written at pos and replace
-// any earlier ones.
+// RecordPosition records that entries from first on were written at pos and
+// replace any earlier entries.
 func (s *Log) RecordPosition(first uint64, pos wal.Position) {
 	for len(s.positions) > 0 && s.positions[len(s.positions)-1].first >= first {
 		s.positions = s.positions[:len(s.positions)-1]

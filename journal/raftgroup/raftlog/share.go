@@ -2,9 +2,10 @@ package raftlog
 
 import "slices"
 
-// Share returns how many bytes each log may keep: each, or less if logs of the
-// given sizes would together keep more than total. Small logs keep everything,
-// and the others share the rest evenly. Share sorts the sizes.
+// Share returns how many bytes every log may keep. The result is the argument
+// each, or less if logs of the given sizes would together keep more than total.
+// Small logs keep everything, and the larger logs share the remaining bytes
+// evenly. Share sorts the sizes.
 func Share(sizes []int64, each, total int64) int64 {
 	var sum int64
 	for _, size := range sizes {

@@ -1,7 +1,7 @@
 // Package reads queues the reads of a group that wait for a ReadIndex
 // confirmation. Reads that arrive while a confirmation is in progress share the
-// next one, so that a thousand concurrent reads cost one round of heartbeats.
-// It never calls raft itself, and starts no goroutine.
+// next confirmation, so that a thousand concurrent reads cost one round of
+// heartbeats. It never calls raft itself, and starts no goroutine.
 package reads
 
 import "slices"

@@ -74,8 +74,9 @@ type ReplicaInfo struct {
 	Shard   sharding.ShardID
 	Replica sharding.ReplicaID
 	Term    sharding.Term
-	// Index is the highest index that is known from the log to be committed. The
-	// members are those at that index. Later entries may have been committed too.
+	// Index is the highest index that is known from the log to be committed.
+	// The members are the group's members at that index. Later entries may have
+	// been committed too.
 	Index                      uint64
 	Voters, Learners, Outgoing []sharding.ReplicaID
 	// First are the group's first voters, empty if the log no longer contains

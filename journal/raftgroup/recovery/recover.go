@@ -20,8 +20,8 @@ var ErrContradiction = fmt.Errorf("raftgroup: recovery: %w", journal.ErrDamaged)
 
 // Recovered is the content of the write-ahead log.
 type Recovered struct {
-	// Watermark is the state machine's durable version at the last truncation. The
-	// machine must be opened with it before Start.
+	// Watermark is the state machine's durable version at the last truncation.
+	// The machine must be opened with this version before Start.
 	Watermark uint64
 	// Groups are the replicas on this node, sorted by shard.
 	Groups []Replica
@@ -34,7 +34,8 @@ type Replica struct {
 	Shard   sharding.ShardID
 	Replica sharding.ReplicaID
 	Term    sharding.Term
-	// Commit is the recorded commit index, which may be lower than the real one.
+	// Commit is the recorded commit index, which may be lower than the real
+	// commit index.
 	Commit uint64
 	// TruncatedIndex is the index of the last truncated entry, and LastIndex is
 	// the index of the last entry.
@@ -42,7 +43,7 @@ type Replica struct {
 	Voters, Learners          []sharding.ReplicaID
 	// Generation numbers the successive copies of the shard's data on this
 	// node: each replica created after a removal and each installed snapshot
-	// starts a new one.
+	// starts a new generation.
 	Generation uint32
 	// Snapshot is the index of the snapshot that this generation began with if
 	// the state machine may still have to read it, otherwise 0.
@@ -52,14 +53,15 @@ type Replica struct {
 	First []sharding.ReplicaID
 
 	// Image is the recorded state, and Hard the hard state that follows from
-	// it. The caller that continues with the replica owns Log.
+	// the image. The caller that continues with the replica owns Log.
 	Image wire.GroupImage
 	Hard  wire.HardState
 	Log   *raftlog.Log
 }
 
-// LastIndex returns the shard's last log index, 0 if there is no replica of it.
-// Before the start, the machine may have applied entries up to that index.
+// LastIndex returns the shard's last log index, or 0 if this node has no
+// replica of the shard. Before the start, the machine may have applied entries
+// up to that index.
 func (r *Recovered) LastIndex(shard sharding.ShardID) uint64 {
 	for i := range r.Groups {
 		if r.Groups[i].Shard == shard {
@@ -112,8 +114,8 @@ func Recover(log Log) (*Recovered, error) {
 //
 // Invariants after the last record: the entries of a group are contiguous from
 // its truncated index, their terms never decrease, and the commit index is
-// within the log. If one does not hold, acknowledged entries were lost, and the
-// node must not start.
+// within the log. If an invariant does not hold, acknowledged entries were
+// lost, and the node must not start.
 //
 // Rejected: requiring contiguous entries after each record. A legal log
 // violates that between a checkpoint and the records that follow it.

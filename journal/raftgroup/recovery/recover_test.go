@@ -121,8 +121,8 @@ func TestGoldenBytesAreRead(t *testing.T) {
 	}
 }
 
-// TestTruncatedRecordsAreRejected truncates the log records at each length. None
-// is decoded as a different record.
+// TestTruncatedRecordsAreRejected truncates the log records at each length. No
+// truncated record is decoded as a different record.
 func TestTruncatedRecordsAreRejected(t *testing.T) {
 	b := goldens(t)
 	for name, kind := range kinds {

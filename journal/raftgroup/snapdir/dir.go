@@ -17,9 +17,9 @@ import (
 )
 
 // Dir is the directory. A received snapshot is named by the digest of its
-// content, and counts only if a record of the log names it. Methods that do I/O
-// may be called from any goroutine. Discard, Sweep and the use counts of files
-// belong to one goroutine.
+// content, and is used only if a record of the log names it. Methods that do
+// I/O may be called from any goroutine. Discard, Sweep and the use counts of
+// files belong to one goroutine.
 type Dir struct {
 	fs     disk.FS
 	path   string
@@ -39,7 +39,7 @@ type Dir struct {
 // ErrNoSpace: the expendable files have reached their limit.
 var ErrNoSpace = errors.New("raftgroup: the limit on cached snapshot files is reached")
 
-// New returns the directory of that path without reading it. room returns the
+// New returns the Dir of a path without reading the directory. room returns the
 // limit in bytes of the expendable files; nil means a quarter of the free
 // space.
 func New(fsys disk.FS, path string, room func() int64, logger *slog.Logger) *Dir {

@@ -15,24 +15,25 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// checkBytes is how much of a part from before the restart is checked per
-// request. The limit keeps a request short; the sender asks again for the rest.
+// checkBytes is the number of bytes of a part from before the restart that are
+// checked per request. The limit keeps a request short; the sender asks again
+// for the rest.
 const checkBytes = 1 << 30
 
 // Part is the received part of a snapshot. It is in a file of its own, so that
 // an interrupted transfer resumes where it stopped, even after a restart: the
-// checksums in the file show how much of it is intact.
+// checksums in the file show how many of its bytes are intact.
 type Part struct {
 	name string
 	// digest is the digest of the whole snapshot. If it is zero, the sender did
-	// not provide one, and an interrupted transfer starts over.
+	// not provide a digest, and an interrupted transfer starts over.
 	digest statefile.Digest
 	// reader has verified the confirmed bytes; nil if there are none.
 	reader *statefile.Reader
 	// unchecked means that the file is from before the restart, and that its
 	// intact length is unknown.
 	unchecked bool
-	kept      int64  // bytes that it adds to Dir.kept while it waits
+	kept      int64  // bytes that the part adds to Dir.kept while it waits
 	since     uint64 // time at which it started waiting, on the caller's clock
 }
 
@@ -80,8 +81,8 @@ func (d *Dir) FindPart(shard sharding.ShardID, replica sharding.ReplicaID, name 
 	return p
 }
 
-// Check verifies a part from before the restart, and reports whether more of it
-// remains to be checked.
+// Check verifies a part from before the restart, and reports whether more bytes
+// remain to be checked.
 func (d *Dir) Check(p *Part) (more bool, err error) {
 	if !p.unchecked {
 		return false, nil

@@ -60,7 +60,8 @@ func (f *SendFile) HasFailed() bool {
 	}
 }
 
-// Wait waits until the file is written, and returns the error if that failed.
+// Wait waits until the file is written, and returns the error if writing
+// failed.
 func (f *SendFile) Wait(ctx context.Context) error {
 	select {
 	case <-f.done:

@@ -27,8 +27,8 @@ func (in *Incoming) Resume(part *snapdir.Part, from int64) {
 	in.part, in.skip = part, part.Offset()-from
 }
 
-// Answer encodes how much of the snapshot was received. A nil Incoming means
-// none.
+// Answer encodes the number of received bytes of the snapshot. A nil Incoming
+// means that nothing was received.
 func (in *Incoming) Answer(files *snapdir.Dir) ([]byte, error) {
 	var a wire.TransferAnswer
 	if in != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrWait: the other node does not know yet how much it has.
+// ErrWait: the other node does not know yet how many bytes it has.
 var ErrWait = errors.New("raftgroup: the receiver cannot report its progress yet")
 
 // errNotWritten: the transfer that was supposed to write the shared file did
-// not.
+// not write it.
 var errNotWritten = errors.New("raftgroup: the snapshot's file was not written")
 
 // Outgoing is a snapshot that raft wants to send. The sender must call Stream
@@ -131,13 +131,13 @@ func (o *Outgoing) File() *snapdir.SendFile { return o.file }
 // Damage returns the damage found in the file.
 func (o *Outgoing) Damage() error { return o.damage }
 
-// IsResumed reports whether the transfer continued an interrupted one.
+// IsResumed reports whether the transfer continued an interrupted transfer.
 func (o *Outgoing) IsResumed() bool { return o.offset > 0 }
 
 // Prepare makes a snapshot ready to be sent. begin chooses the state and calls
 // Begin; the slow part happens here, on the sending goroutine. If there is no
-// space for a file the state is streamed directly, and cannot be resumed after
-// an interruption.
+// space for a file the state is streamed directly, and the transfer cannot be
+// resumed after an interruption.
 func (o *Outgoing) Prepare(ctx context.Context, log *slog.Logger, begin func(direct bool) error) error {
 	if err := begin(false); err != nil {
 		return err

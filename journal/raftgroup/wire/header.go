@@ -93,7 +93,7 @@ type TransferHead struct {
 	Digest     statefile.Digest // digest of the stream; zero if unknown
 }
 
-// HeadVersion is the version of a transfer's head and of the answer to it.
+// HeadVersion is the version of a transfer's head and of its answer.
 const HeadVersion = 1
 
 func (t *TransferHead) Encode() []byte {
@@ -124,7 +124,7 @@ func ReadTransfer(head []byte, stream io.Reader) (t TransferHead, h SnapshotHead
 	return t, h, err
 }
 
-// TransferAnswer reports how much of a snapshot its receiver has.
+// TransferAnswer reports how many bytes of a snapshot its receiver has.
 type TransferAnswer struct {
 	Wait   bool // the receiver does not know yet; ask again later
 	Offset int64
@@ -138,8 +138,8 @@ func (a *TransferAnswer) Encode() []byte {
 	return le.AppendUint64(b, uint64(a.Offset))
 }
 
-// ReadAnswer decodes an answer. Earlier releases send an empty one, which means
-// that they have nothing.
+// ReadAnswer decodes an answer. Earlier releases send an empty answer, which
+// means that they have received nothing.
 func ReadAnswer(b []byte) (a TransferAnswer, err error) {
 	if len(b) == 0 {
 		return a, nil

@@ -63,7 +63,7 @@ func Check(seed string) error {
 
 // Addresses returns the current addresses of a seed as IP address and port, in
 // DNS order. If there are none, it returns ErrNone or the DNS error. If there
-// are several hosts, those that cannot be resolved are skipped.
+// are several hosts, hosts that cannot be resolved are skipped.
 func (l Lookup) Addresses(ctx context.Context, seed string) ([]string, error) {
 	name, ok := strings.CutPrefix(seed, SRV)
 	if !ok {
@@ -97,7 +97,7 @@ func (l Lookup) Addresses(ctx context.Context, seed string) ([]string, error) {
 // AllAddresses resolves several seeds concurrently, see Addresses. The results
 // and errors are in the order of the seeds. If ctx ends, seeds that are not
 // resolved yet have its error, so that one name without an answer delays no
-// other one.
+// other name.
 func (l Lookup) AllAddresses(ctx context.Context, seeds []string) (found [][]string, failed []error) {
 	return concurrently(ctx, len(seeds), func(i int) ([]string, error) { return l.Addresses(ctx, seeds[i]) })
 }

@@ -104,8 +104,8 @@ func TestSeedsResolveToAddresses(t *testing.T) {
 	}
 }
 
-// At most 16 seeds are resolved at a time. Those that are not resolved when the
-// context ends fail with its error.
+// At most 16 seeds are resolved at a time. Seeds that are not resolved when the
+// context ends fail with the context's error.
 func TestConcurrentLookupsAreLimited(t *testing.T) {
 	names := make([]string, 40)
 	for i := range names {

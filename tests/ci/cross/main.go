@@ -171,7 +171,7 @@ func (c *checker) parse(p listed) ([]*ast.File, error) {
 type imported map[string]*types.Package
 
 // renamed resolves the imports of one package. Its import paths may differ from
-// the real ones, because the standard library vendors packages.
+// the real paths, because the standard library vendors packages.
 type renamed struct {
 	done  imported
 	paths map[string]string

@@ -129,7 +129,7 @@ func TestGuaranteesExist(t *testing.T) {
 
 // TestFailedTestsAreRetried runs go test on a temporary module with tests that
 // fail only the first time, tests that always fail, and failing tests of
-// guarantees.
+// guarantees. Only a test that fails only the first time may pass.
 func TestFailedTestsAreRetried(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("needs the go command")

@@ -59,8 +59,8 @@ func (t *totals) allow(r io.Reader) error {
 	return lines.Err()
 }
 
-// stream is the output of one go test. Everything that starts in it must finish
-// in it.
+// stream is the output of one go test. Every test and package that starts in
+// the stream must finish in it.
 type stream struct {
 	*totals
 	first   int // index of its first result

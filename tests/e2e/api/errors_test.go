@@ -26,7 +26,8 @@ type refusal struct {
 	say     string // part of the message that says what is wrong or what to do
 }
 
-// TestErrors makes every failing call over every protocol.
+// TestErrors makes every failing call over every protocol, and checks the code
+// and the message of the error.
 func TestErrors(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter", "account")
 	first := command("counter", "a", "add", `{"amount":3}`)
@@ -78,7 +79,7 @@ func TestErrors(t *testing.T) {
 		{"message over the limit", command("counter", "a", "add", `"`+strings.Repeat("x", 1<<20)+`"`), connect.CodeInvalidArgument, "1048576"},
 
 		{"rejection", command("account", "a", "withdraw", `{"amount":1}`), connect.CodeFailedPrecondition, "insufficient_funds"},
-		{"payload that does not fit", command("counter", "a", "add", `{"amount":"x"}`), connect.CodeInvalidArgument, "amount: is not a number"},
+		{"payload that does not fit", command("counter", "a", "add", `{"amount":"x"}`), connect.CodeInvalidArgument, "amount: is not a 64-bit integer in digits"},
 		{"sequence too low", changed(func(r *entityv1.SendCommandRequest) { r.ExpectedSequence = proto.Uint64(0) }), connect.CodeFailedPrecondition, "sequence 1"},
 		{"sequence too high", changed(func(r *entityv1.SendCommandRequest) { r.ExpectedSequence = proto.Uint64(2) }), connect.CodeFailedPrecondition, "sequence 1"},
 
@@ -208,7 +209,8 @@ func TestPlainHTTP(t *testing.T) {
 	})
 }
 
-// TestSuccessOverEveryProtocol sends a command and a query over every protocol.
+// TestSuccessOverEveryProtocol checks that a command and a query succeed over
+// every protocol.
 func TestSuccessOverEveryProtocol(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter")
 	amount, err := structpb.NewValue(map[string]any{"amount": 2})

@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestGuestLogsAreFollowedOnAllNodes checks that any node returns the log lines that
-// guests write on all nodes, earlier ones and new ones, and excludes the lines
-// of other types and entities.
+// TestGuestLogsAreFollowedOnAllNodes checks that any node returns the log lines
+// that guests write on all nodes, earlier lines and new lines, and excludes the
+// lines of other types and entities.
 func TestGuestLogsAreFollowedOnAllNodes(t *testing.T) {
 	const entities = 12
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})

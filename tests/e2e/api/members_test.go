@@ -74,8 +74,8 @@ func TestNodeJoinsAndLeaves(t *testing.T) {
 }
 
 // A drained node leads nothing, also while it is stopped, and leads again after
-// its next start. A node that is marked down is not replaced if no other node
-// can take its replicas, and can come back.
+// a restart. A node that is marked down is not replaced if no other node can
+// take its replicas, and can come back.
 func TestNodeIsDrainedAndPutDown(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -70,7 +70,7 @@ func TestBadModules(t *testing.T) {
 		{"manifest that is no JSON", guest.Module{Manifest: "{"}.Build(), "manifest"},
 		{"no entity types", guest.Module{Manifest: `{"abi":1,"name":"x","entityTypes":[]}`}.Build(), "entityTypes"},
 		{"bad type name", guest.Module{Good: "Bad"}.Build(), "entityTypes[0].name"},
-		{"type twice", guest.Module{Good: "bad", Bad: "bad"}.Build(), "twice"},
+		{"type twice", guest.Module{Good: "bad", Bad: "bad"}.Build(), "is duplicated"},
 		{"body that does not validate", guest.Module{Good: "good", Bad: "bad", Handle: []byte{0x6a}}.Build(), ""},
 	} {
 		t.Run(m.name, func(t *testing.T) {

@@ -18,7 +18,7 @@ func listCounters() *entityv1.ListEntitiesRequest {
 }
 
 // The leader of an entity's shard dies and stays down. Other nodes take over
-// its shards. It then comes back as a follower with all data.
+// its shards. The node then comes back as a follower with all data.
 func TestLeaderDies(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -84,7 +84,7 @@ func TestWipedNodeRejoins(t *testing.T) {
 	c.Push("counter")
 	cl := c.Client(client.Options{Timeout: testkit.Patience})
 	testkit.AddToCounters(t, cl, 1)
-	// Not the first node, because that one is configured to bootstrap a
+	// The killed node is not the first node, which is configured to bootstrap a
 	// cluster.
 	c.Kill(2)
 	if err := os.RemoveAll(c.Node(2).DataDir()); err != nil {
@@ -116,7 +116,7 @@ func rejoined(t *testing.T, c *testkit.Cluster, place int) {
 
 // A node whose log is damaged does not serve from it: its data is moved aside,
 // not deleted, and is rebuilt from the other nodes. The node does so by itself
-// if the other nodes permit it; otherwise an operator does it.
+// if the other nodes permit it; otherwise an operator must do it.
 func TestDamagedNodeRejoins(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()

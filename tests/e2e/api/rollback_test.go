@@ -23,7 +23,7 @@ func release(text string) guest.Module {
 
 // TestRollback checks that a rollback activates the previous module, one step
 // at a time, that a repeated request takes no second step, and that a step is
-// not taken if the active module is not the expected one.
+// not taken if the active module is not the expected module.
 func TestRollback(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	replies := func(want string) {

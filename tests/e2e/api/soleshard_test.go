@@ -17,8 +17,8 @@ import (
 const soleShards = 5
 
 // bereft chooses a shard, and the node whose replica survives when the other
-// two nodes lose their disks. No other shard may lose its majority by that, and
-// at most one of the two nodes may be a voter of the metadata shard.
+// two nodes lose their disks. No other shard may lose its majority as a result,
+// and at most one of the two nodes may be a voter of the metadata shard.
 func bereft(t *testing.T, c *testkit.Cluster) (shard uint32, left int, lost [2]int) {
 	t.Helper()
 	shards := c.Shards(0)
@@ -54,8 +54,8 @@ func shownShard(c *testkit.Cluster, place int, shard uint32) *clusterv1.Shard {
 // Two of three disks of a shard are lost permanently. The shard serves the data
 // of the third replica only after an operator confirms it, and then gets new
 // replicas on the other nodes. Data that only the lost replicas had is lost. If
-// an operator makes a replica the only one although the shard has its majority,
-// the shard ignores that and continues.
+// an operator makes a replica the only replica although the shard has its
+// majority, the shard ignores the change and continues.
 func TestShardWithoutMajorityIsRecovered(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestShardWithoutMajorityIsRecovered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One node comes back with an empty disk, the other never does.
+	// One node comes back with an empty disk, the other node never comes back.
 	if err := c.Node(lost[0]).Launch(); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestShardWithoutMajorityIsRecovered(t *testing.T) {
 	add(3)
 
 	// The shard has a majority again. A replica that an operator makes the only
-	// one is therefore not accepted, and is replaced.
+	// replica is therefore not accepted, and is replaced.
 	survivor.Stop()
 	refused(t, survivor, "has a majority of its 3 voters", "--unsafe-shard", arg, "--yes")
 	recovered(t, survivor, "--unsafe-shard", arg, "--yes", "--metadata-lost")

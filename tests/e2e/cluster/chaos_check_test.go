@@ -52,7 +52,8 @@ type chaosEvent struct {
 	Due                              int64
 }
 
-// isChaos reports whether a type is one of the two whose journals are read.
+// isChaos reports whether a type is one of the two types whose journals are
+// read.
 func isChaos(entityType string) bool { return entityType == "whole" || entityType == "brief" }
 
 // readKept reads all entities of these types from the data of a node that was
@@ -105,8 +106,8 @@ func (k *kept) record(rec *journal.Record) error {
 }
 
 // event checks the rules of timers for an event, and records the tokens that
-// are later compared with those of the other entity. If the first events of the
-// entity were truncated, a timer may have been set before.
+// are later compared with the tokens of the other entity. If the first events
+// of the entity were truncated, a timer may have been set before.
 func (k *kept) event(rec *journal.Record, kind string, e *chaosEvent) {
 	switch kind {
 	case "acted":

@@ -69,8 +69,8 @@ func (s *stream) read(ctx context.Context, c *client.Client, follow bool) {
 }
 
 // streams are several streams of each type. Each stream resumes repeatedly at
-// different nodes. The last one pauses in between, so that the events that it
-// needs next may have been truncated.
+// different nodes. The last stream pauses in between, so that the events that
+// it needs next may have been truncated.
 type streams struct {
 	all     []*stream
 	stop    context.CancelFunc

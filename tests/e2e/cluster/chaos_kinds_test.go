@@ -177,7 +177,7 @@ func (l *kindsLoad) ticks(t *testing.T) (n int) {
 	return n
 }
 
-// onGrid checks that each tick was due one period after the previous one.
+// onGrid checks that each tick was due one period after the previous tick.
 func onGrid(due []int64) error {
 	for i := 1; i < len(due); i++ {
 		if due[i] != due[i-1]+int64(tickEvery) {

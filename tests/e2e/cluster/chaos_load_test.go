@@ -239,7 +239,7 @@ func (l *chaosLoad) send(rng *rand.Rand, a ack) {
 func checksum(b []byte) uint64 { return crc64.Checksum(b, crc64.MakeTable(crc64.ECMA)) }
 
 // again resends one of an entity's last commands to any node. The answer must
-// be the same as before.
+// be the same as the first answer.
 func (l *chaosLoad) again(rng *rand.Rand, of dest) {
 	l.mu.Lock()
 	acks := l.acks[of]

@@ -89,9 +89,9 @@ func TestWrongClockIsReported(t *testing.T) {
 	}
 }
 
-// twoHours matches the reported error of a clock that is two hours ahead: a
-// start is up to four seconds ahead of its clock, and the remaining time
-// decreases.
+// twoHours matches the reported error of a clock that is two hours ahead: an
+// incarnation is up to four seconds ahead of its node's clock, and the
+// remaining time decreases.
 var twoHours = regexp.MustCompile(`in the future, (2h0m|1h5\dm)`)
 
 // TestNodeThatLeavesIsNotReady checks that by the time the leave command

@@ -19,11 +19,11 @@ import (
 
 // TestComparisonSurvivesLeaderChange kills the leader of the metadata shard, or
 // the leader of a shard of the type, while a module is compared with the
-// snapshots that remain of truncated histories. A module that loses their
-// states must never become active. A module that keeps them must become active
-// in the end, without another call if the first call was answered. Commands
-// wait while a comparison write-pauses their shard, and must be executed
-// afterwards.
+// snapshots that remain of truncated histories. A module that loses the states
+// of these histories must never become active. A module that keeps the states
+// must become active in the end, without another call if the first call was
+// answered. Commands wait while a comparison write-pauses their shard, and must
+// be executed afterwards.
 func TestComparisonSurvivesLeaderChange(t *testing.T) {
 	testkit.Long(t, "long")
 	seed := uint64(time.Now().UnixNano())

@@ -19,13 +19,13 @@ import (
 )
 
 // otherRows is a planted fault: a file makes a node's replica differ from the
-// others.
+// other replicas.
 const otherRows = "e2e/cluster/planted/other-rows.txt"
 
-// TestDisputedShardRejectsRequests checks that if two of three replicas differ and
-// the third is down, so that neither can be trusted, requests to the shard are
-// rejected with the reason until the third replica is back. Then the wrong
-// replica is replaced, and all acknowledged data is there.
+// TestDisputedShardRejectsRequests checks that if two of three replicas differ
+// and the third is down, so that neither of the two can be trusted, requests to
+// the shard are rejected with the reason until the third replica is back. Then
+// the wrong replica is replaced, and all acknowledged data is there.
 func TestDisputedShardRejectsRequests(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 1, Planted: []string{otherRows}})

@@ -49,7 +49,7 @@ func startReaders(w *world) *readers {
 }
 
 // run sends one query at a time. A query is cancelled only when the readers
-// end, because the late answers of a node are the ones to check.
+// end, because the late answers of a node must be checked.
 func (r *readers) run(c entityv1connect.EntityServiceClient, turn int) {
 	for r.ctx.Err() == nil {
 		entities := r.w.h.Entities()

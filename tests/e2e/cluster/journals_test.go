@@ -84,7 +84,7 @@ func (s *shardJournal) scan(class store.Class, start []byte, fn func(rest, body 
 }
 
 // records calls fn with the records of one entity after the other, each record
-// once and in order, beginning with the first that is stored.
+// once and in order, beginning with the first stored record.
 func (s *shardJournal) records(fn func(id sharding.EntityID, at journal.Position, raw []byte) error) error {
 	var id sharding.EntityID
 	var last journal.Position

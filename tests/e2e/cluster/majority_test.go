@@ -131,7 +131,7 @@ func TestShardWithoutMajorityIsUnavailable(t *testing.T) {
 
 // TestNodesWithOneSeedsListFindEachOther starts three nodes at different
 // loopback addresses with the same list of seeds, which contains each node's
-// own address.
+// own address. The nodes must form one cluster.
 func TestNodesWithOneSeedsListFindEachOther(t *testing.T) {
 	var hosts, seeds []string
 	for range 3 {

@@ -55,7 +55,7 @@ func (w *world) goOn(places ...int) {
 	w.goesOn(100)
 }
 
-// shape is a partition and what must hold while it lasts.
+// shape is a partition and the conditions that must hold while it lasts.
 type shape struct {
 	name  string
 	links func(victim, b, c int) []link

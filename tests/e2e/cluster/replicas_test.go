@@ -146,8 +146,8 @@ func awaitLevel(cluster *testkit.Cluster) {
 // compareReplicas checks that all replicas of a shard are equal: records,
 // beginning at the same sequence, snapshots, timers, messages and the state of
 // channels. The nodes must have applied the same entries and been stopped
-// gracefully. It returns one replica of each shard, and the number of records
-// that it has compared.
+// gracefully. compareReplicas returns one replica of each shard, and the number
+// of records that it has compared.
 func compareReplicas(t *testing.T, cluster *testkit.Cluster, shards int) (first map[sharding.ShardID]replica, compared int) {
 	t.Helper()
 	copies := map[sharding.ShardID]int{}

@@ -19,9 +19,9 @@ import (
 // nodes.
 const stepPause = time.Second
 
-// TestRolloutStepsContinueOnNewLeader kills the node that takes the steps of a rollout,
-// twice. Another node must take the remaining steps, each once, in order, and
-// none before its pause is over.
+// TestRolloutStepsContinueOnNewLeader twice kills the node that takes the steps
+// of a rollout. Another node must take the remaining steps, each once, in
+// order, and no step before its pause is over.
 func TestRolloutStepsContinueOnNewLeader(t *testing.T) {
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 3})
 	c := cluster.Client(client.Options{Timeout: testkit.Patience})

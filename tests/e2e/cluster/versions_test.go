@@ -28,8 +28,8 @@ var (
 // changesPerKill is the number of changes between two kills.
 const changesPerKill = 8
 
-// TestModulesChangeUnderLoad is a short version of
-// TestManyModulesChangeUnderLoad.
+// TestModulesChangeUnderLoad is TestManyModulesChangeUnderLoad with fewer
+// changes.
 func TestModulesChangeUnderLoad(t *testing.T) {
 	changeModules(t, changesPerKill+2, time.Hour)
 }
@@ -135,7 +135,8 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 		}
 		switch {
 		case made%changesPerKill == changesPerKill/2 && made%3 != 2:
-			// The node that takes the steps may have been killed, so this is retried.
+			// The node that takes the steps may have been killed, so the call
+			// is retried.
 			persist(t, func() error {
 				_, err := client.ActivateModule(ctx, c, &modulev1.ActivateModuleRequest{EntityType: "versioned", Digest: digests[next], Rollout: &modulev1.RolloutPlan{
 					Share: 2000, Steps: []uint32{6000, 10_000}, Pause: durationpb.New(stepPause), Rules: "faults>0,rejections>+20%",

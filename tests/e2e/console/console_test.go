@@ -29,7 +29,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// programs are the possible names of the browser. The first one found is used.
+// programs are the possible names of the browser. The first program found is
+// used.
 var programs = []string{"chromium", "chromium-browser", "google-chrome"}
 
 // browser starts a browser for a test, or skips the test if there is none.

@@ -122,10 +122,10 @@ func awaitMerge(t *testing.T, c *testkit.Cluster, n *testkit.Node) {
 	t.Fatalf("%s never merges", n.ID())
 }
 
-// TestFlippedBitsDuringCompactionAreRepaired flips bits in the tables of one node while
-// the load makes its store compact them, on a node that has its entities in
-// memory and on one that was just restarted. No answer may be wrong, no
-// acknowledged command may be lost, and the node must repair itself.
+// TestFlippedBitsDuringCompactionAreRepaired flips bits in the tables of one
+// node while the load makes its store compact them, on a node that has its
+// entities in memory and on a node that was just restarted. No answer may be
+// wrong, no acknowledged command may be lost, and the node must repair itself.
 func TestFlippedBitsDuringCompactionAreRepaired(t *testing.T) {
 	testkit.Long(t, "flips")
 	const n = 2000

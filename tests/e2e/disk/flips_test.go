@@ -138,9 +138,9 @@ func damageMet(t *testing.T, n *testkit.Node) {
 }
 
 // killAllowed watches a node and kills it when the other nodes have permitted
-// it to move its data aside. It usually kills the node before that is done,
-// because the node stops gracefully first. wait returns when the node was
-// killed, or has found its damage in a different way.
+// it to move its data aside. It usually kills the node before the data is
+// moved, because the node stops gracefully first. wait returns when the node
+// was killed, or has found its damage in a different way.
 func killAllowed(t *testing.T, n *testkit.Node) (wait func()) {
 	t.Helper()
 	var watching sync.WaitGroup

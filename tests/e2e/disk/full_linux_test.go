@@ -16,7 +16,7 @@ import (
 )
 
 // By default, a node rejects writes if less than 512 MiB of space are free.
-// That is enough for the data that it must still write.
+// This space is enough for the data that the node must still write.
 const (
 	diskBytes = 1 << 30
 	belowMark = 480 << 20
@@ -89,8 +89,9 @@ func remove(t *testing.T, disk *testkit.SmallDisk, names ...string) {
 	}
 }
 
-// TestFullDisk fills the disk of a node under load, just below the threshold
-// and completely.
+// TestFullDisk fills the disk of a node under load, first just below the
+// threshold and then completely. Each time, the node must answer reads and
+// reject writes until there is space again.
 func TestFullDisk(t *testing.T) {
 	disk := testkit.NewSmallDisk(t, diskBytes)
 	node := testkit.StartNode(t, testkit.NodeOptions{DataDir: filepath.Join(disk.Dir(), "data")})

@@ -66,7 +66,7 @@ func (w *world) patient(but int) *client.Client {
 }
 
 // everyShardAnswers sends a command to every shard and returns the time until
-// the last one is answered.
+// the last command is answered.
 func (w *world) everyShardAnswers(but ...int) time.Duration {
 	w.t.Helper()
 	c := w.patient(append(but, -1)[0])
@@ -240,8 +240,8 @@ func TestStoppedProcessIsNotAHangingDisk(t *testing.T) {
 }
 
 // Every fdatasync of one node takes 200 ms. Under load, the node loses its
-// leaderships and gets none back. Some time after its disk is fast again, it
-// gets some of them back.
+// leaderships and gets none back while its disk is slow. Some time after its
+// disk is fast again, it gets some of them back.
 func TestSlowDiskGivesLeadershipsAway(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t)

@@ -103,9 +103,9 @@ func readEntity(ctx context.Context, c *client.Client, entityType, id string) ([
 	return events, nil
 }
 
-// compare returns the differences between what a node serves now and what it
-// served before. An entity that could not be read does not count as a
-// difference, because the node rejected the read.
+// compare returns the differences between the data that a node serves now and
+// the data that it served before. An entity that could not be read does not
+// count as a difference, because the node rejected the read.
 func (l ledger) compare(now ledger, failures []error) error {
 	failed := func(name string) bool {
 		return slices.ContainsFunc(failures, func(err error) bool {
@@ -126,7 +126,8 @@ func (l ledger) compare(now ledger, failures []error) error {
 }
 
 // refusals are the codes with which a node may refuse to serve damaged data.
-// The client returns the last one when all its retries were rejected.
+// The client returns the last of these codes when all its retries were
+// rejected.
 var refusals = []connect.Code{connect.CodeDataLoss, connect.CodeUnavailable, connect.CodeDeadlineExceeded}
 
 func pushLedger(t *testing.T, node *testkit.Node, c *client.Client) {

@@ -87,7 +87,7 @@ func TestDirectoryIsMovedAway(t *testing.T) {
 }
 
 // TestDirectoryIsRemoved removes the data directory of an idle node, and of a
-// node that is stopped at the same time.
+// node that is stopped at the same time. Both processes must end with an error.
 func TestDirectoryIsRemoved(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be removed")

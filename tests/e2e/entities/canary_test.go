@@ -94,9 +94,9 @@ func (c *canaries) written(byTwo []string, ids ...string) {
 
 const bothEvents = `[{"type":"happened"},{"type":"new"}]`
 
-// TestNewerModuleServesItsPart checks that the newer module serves exactly
-// the entities of its part, that the part can grow but not shrink, and that in
-// the end it serves all.
+// TestNewerModuleServesItsPart checks that the newer module serves exactly the
+// entities of its part, that the part can grow but not shrink, and that in the
+// end it serves all entities.
 func TestNewerModuleServesItsPart(t *testing.T) {
 	c := newCanaries(t, bothEvents, bothEvents)
 	if err := c.begin(c.one, 100, ""); client.CodeOf(err) != connect.CodeFailedPrecondition {

@@ -87,9 +87,9 @@ func TestBrokenRuleAbortsRollout(t *testing.T) {
 	}
 }
 
-// TestRolloutCompletesIfRulesHold checks that a module that behaves like the older one
-// serves all entities in the end, and that the rollout and the metrics show the
-// counts of both.
+// TestRolloutCompletesIfRulesHold checks that a module that behaves like the
+// older module serves all entities in the end, and that the rollout and the
+// metrics show the counts of both modules.
 func TestRolloutCompletesIfRulesHold(t *testing.T) {
 	const rules = "faults>0,rejections>+20%,p99>30s"
 	c, _ := newRules(t, emits(noter("2", bothEvents), "new"), &modulev1.RolloutPlan{Rules: rules, Steps: []uint32{5000, 10_000}, Pause: durationpb.New(time.Hour)})

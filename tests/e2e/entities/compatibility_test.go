@@ -105,7 +105,7 @@ func TestStoredEventTypesMustBeListed(t *testing.T) {
 
 // TestModuleThatFailsOnEntitiesIsRejected checks that a module is rejected if
 // it fails to replay a few existing entities, and that the error names one of
-// them and the event.
+// these entities and the event.
 func TestModuleThatFailsOnEntitiesIsRejected(t *testing.T) {
 	n := newNode(t)
 	if _, err := n.push(noter("1", ""), false); err != nil {

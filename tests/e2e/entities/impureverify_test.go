@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestVerifyFindsMapOrderDependence checks that a module whose state depends on the
-// iteration order of a map fails a verification, whether it is compared with
-// another module or with itself, is not activated unless forced, and cannot be
-// the reference of a comparison.
+// TestVerifyFindsMapOrderDependence checks a module whose state depends on the
+// iteration order of a map. The module fails a verification, whether it is
+// compared with another module or with itself. It is not activated unless
+// forced, and cannot be the reference of a comparison.
 func TestVerifyFindsMapOrderDependence(t *testing.T) {
 	const entities = 4
 	n := newNode(t)

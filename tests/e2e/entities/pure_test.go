@@ -90,9 +90,9 @@ func (n *node) query(entityType, id string) {
 }
 
 // TestImpureGuestIsReported checks that a type whose state contains data that
-// is not in its events is counted, and named once in the log. That must not
-// depend on why its entities leave memory, or on whether snapshots of such
-// states exist. A conforming type of the same module is not named.
+// is not in its events is counted, and named once in the log. Finding the type
+// must not depend on why its entities leave memory, or on whether snapshots of
+// such states exist. A conforming type of the same module is not named.
 func TestImpureGuestIsReported(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/impure", checks: 1, log: &lines{}}
 	n.open()

@@ -17,7 +17,7 @@ import (
 var rememberEntities = flag.Int("remember.entities", 2000, "how many entities of one shard the test of remembered entities starts again")
 
 // TestAlwaysOnEntitiesSurviveRestarts checks that after a restart the always-on
-// entities of a type are resident without a request, except those that were
+// entities of a type are resident without a request, except entities that were
 // deleted or stopped.
 func TestAlwaysOnEntitiesSurviveRestarts(t *testing.T) {
 	entities := *rememberEntities

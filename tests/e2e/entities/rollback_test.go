@@ -82,7 +82,7 @@ func (n *node) unfit(what string, ids ...string) {
 
 // touched returns the number of notes that a rollback to module by would have
 // to check: those written by modules other than since. It fails the test if
-// module by cannot read one of them.
+// module by cannot read one of these notes.
 func (n *node) touched(by, since string) uint64 {
 	n.t.Helper()
 	res, err := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.n.Addr()).CheckCompatibility(n.t.Context(),
@@ -93,8 +93,9 @@ func (n *node) touched(by, since string) uint64 {
 	return res.Msg.GetEntities()
 }
 
-// TestRollbackFindsEntitiesWrittenSince checks that entities written since the switch
-// are found, no matter how many were written before and since.
+// TestRollbackFindsEntitiesWrittenSince checks that entities written since the
+// switch are found, no matter how many entities were written before and after
+// the switch.
 func TestRollbackFindsEntitiesWrittenSince(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", shards: 1}
 	n.open()
@@ -166,7 +167,7 @@ func TestRollbackNeedsReadableEntities(t *testing.T) {
 		t.Fatalf("back to one that knows the events: %v by %q, %v", res, n.forcedBy(), err)
 	}
 	// Events that the module in between has written are checked, too, but only
-	// those of types that are new in that module.
+	// events of types that are new in that module.
 	if res, err = n.rollback(false); err != nil || n.serves("note") != one {
 		t.Errorf("back to the first, which knows all that is left: %v, %v", res, err)
 	}
@@ -194,7 +195,7 @@ func TestRollbackToFailingModuleIsRejected(t *testing.T) {
 
 // TestTypesOfModuleAreRolledBackTogether checks that two types that changed
 // together from one module to another are rolled back together, and that
-// neither is rolled back if one of them must not be.
+// neither type is rolled back if one of the two must not be rolled back.
 func TestTypesOfModuleAreRolledBackTogether(t *testing.T) {
 	n := newNode(t)
 	two := func(version, events string) guest.Module {

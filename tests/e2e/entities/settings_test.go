@@ -33,9 +33,9 @@ func (n *node) awaitSetting(want string) {
 	}
 }
 
-// Commands and queries read the values that operators set for their type, and
-// only those. The effects of a command stay the same when the value is changed
-// or removed, or when the entity is replayed.
+// Commands and queries read only the values that operators set for their type.
+// The effects of a command stay the same when the value is changed or removed,
+// or when the entity is replayed.
 func TestGuestsReadSettings(t *testing.T) {
 	n := newNode(t)
 	n.put("entity.keeper.value.amount", "100")

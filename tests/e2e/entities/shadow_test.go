@@ -205,8 +205,8 @@ func TestSlowShadowDropsCommands(t *testing.T) {
 }
 
 // TestInvalidShadowIsRejected checks that a shadow is rejected if its module
-// does not exist or does not serve the type, and that the error for a module in
-// which the type has a different kind says so.
+// does not exist or does not serve the type, and that the error states the
+// reason if the type has a different kind in the module.
 func TestInvalidShadowIsRejected(t *testing.T) {
 	n := newNode(t)
 	one := n.pushed(noter("1", bothEvents))

@@ -13,9 +13,9 @@ import (
 )
 
 // TestTimersAreListedAndSkipped checks that an operator can list timers and
-// cancel one by name. Repeating the request changes nothing, and a name that is
-// not set is no error. The entity lists what operators did, also after a
-// deletion and a restart.
+// cancel one by name. Repeating the request changes nothing, and the name of a
+// timer that is not set causes no error. The entity lists what operators did,
+// also after a deletion and a restart.
 func TestTimersAreListedAndSkipped(t *testing.T) {
 	n := newNode(t)
 	const hour = 3_600_000

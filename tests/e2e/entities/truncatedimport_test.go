@@ -56,7 +56,7 @@ func TestImportKeepsStatesOfTruncatedHistories(t *testing.T) {
 
 // TestImportIncludesProofs checks that an import includes the results of
 // comparisons: a module that was proved to read the snapshots in the original
-// cluster reads them in the new one, and a module that was forced does not.
+// cluster reads them in the new cluster, and a module that was forced does not.
 func TestImportIncludesProofs(t *testing.T) {
 	from := newLedgers(t)
 	renamed, fixed := from.upload("renamed"), from.upload("fixed")
@@ -67,7 +67,7 @@ func TestImportIncludesProofs(t *testing.T) {
 	proved.whole() // loaded from snapshots of the previous module
 	proved.fillLedgers(30)
 	proved.whole()
-	if err := proved.back(false); err != nil { // results of comparisons in the original cluster do not apply to a rollback in the new one
+	if err := proved.back(false); err != nil { // results of comparisons in the original cluster do not apply to a rollback in the new cluster
 		t.Fatal(err)
 	}
 	proved.whole()

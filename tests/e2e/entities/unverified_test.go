@@ -71,7 +71,7 @@ func TestUnprovedTakeoversAreListed(t *testing.T) {
 	if err := from.activate(renamed, false, true); err != nil {
 		t.Fatal(err)
 	}
-	from.fillLedgers(6) // a snapshot of the new module, and the idempotency window of the previous one
+	from.fillLedgers(6) // a snapshot of the new module, and the idempotency window of the previous module
 	if found := from.unverified(); len(found) > 0 {
 		t.Fatalf("of a module that was compared: %v", found)
 	}

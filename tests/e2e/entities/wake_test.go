@@ -24,8 +24,8 @@ func (n *node) park(id string) {
 	}
 }
 
-// TestFixedModuleReleasesQuarantinedEntities checks that activating a fixed module
-// releases the entities that were quarantined under the previous one.
+// TestFixedModuleReleasesQuarantinedEntities checks that activating a fixed
+// module releases the entities that were quarantined under the previous module.
 func TestFixedModuleReleasesQuarantinedEntities(t *testing.T) {
 	n := newNode(t)
 	n.send("a", "add", map[string]int{"amount": 1})

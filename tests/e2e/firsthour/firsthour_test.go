@@ -139,7 +139,7 @@ func (f folder) dev(args ...string) string {
 }
 
 // TestFirstReply goes from an empty directory to the first reply in each
-// language. It logs how long that takes but checks no limit.
+// language. It logs the elapsed time but checks no limit.
 func TestFirstReply(t *testing.T) {
 	for _, lang := range []string{"go", "rust", "c", "as", "ts"} {
 		t.Run(lang, func(t *testing.T) {
@@ -179,8 +179,8 @@ var pages = map[string]struct{ dir, mark, source string }{
 	"ts":   {"typescript", "ts", "src/index.ts"},
 }
 
-// page replaces the project's source and test cases by the ones at the
-// beginning of the SDK's README, and checks that the cases pass.
+// page replaces the project's source and test cases by the source and the test
+// cases at the beginning of the SDK's README, and checks that the cases pass.
 func (f folder) page(lang string) {
 	f.t.Helper()
 	of := pages[lang]

@@ -148,8 +148,8 @@ func attack(t *testing.T, node *testkit.Node, c *client.Client) (failed int64, t
 	for i := range spinners {
 		all.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				// The first entity has already run its only working command; the other
-				// entities never run a working one.
+				// The first entity has already run its only working command;
+				// the other entities never run a working command.
 				_, err := other.Send(ctx, client.Command{EntityType: "spin", EntityID: fmt.Sprint(i % 2 * (n + 1)), Name: "x", ID: fmt.Sprintf("%d-%d", i, n)})
 				var public *client.Error
 				if err == nil && i%2 == 0 {

@@ -149,7 +149,7 @@ func soon() uint64 { return uint64(time.Now().Add(59 * time.Minute).UnixMilli())
 
 // TestForgedStartsDoNotLockOutMember checks that a stranger that claims to be a
 // member, with any incarnation, keeps out neither the member itself nor the
-// member's next start.
+// member's next process.
 func TestForgedStartsDoNotLockOutMember(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -172,9 +172,9 @@ func TestForgedStartsDoNotLockOutMember(t *testing.T) {
 	hears(c, 0, "n2", func() { serves(t, beside) })
 }
 
-// TestForgedAdmissionIsRejected checks that a stranger is not admitted in the name of a
-// member, not even by a metadata command, and that the member continues, also after its
-// next start.
+// TestForgedAdmissionIsRejected checks that a stranger is not admitted in the
+// name of a member, not even by a metadata command, and that the member
+// continues, also after a restart.
 func TestForgedAdmissionIsRejected(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})

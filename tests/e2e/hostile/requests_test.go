@@ -16,7 +16,8 @@ import (
 )
 
 // TestHostileRequests checks that expensive, confusing or misleading requests
-// are answered correctly, and that a neighbour's command succeeds after each.
+// are answered correctly, and that a neighbour's command succeeds after each
+// request.
 func TestHostileRequests(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	beside := newNeighbour(t, node)

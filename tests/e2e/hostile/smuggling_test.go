@@ -16,7 +16,7 @@ var statusLine = regexp.MustCompile(`HTTP/1\.1 (\d+) `)
 // TestRequestsAreNotSmuggled checks that the rest of a body whose request was
 // answered early is never parsed as another request. The connection ends after
 // that answer, so that a proxy that reuses connections cannot be made to send a
-// request that it rejects, or to give one caller the answer of another.
+// request that it rejects, or to give one caller the answer of another caller.
 func TestRequestsAreNotSmuggled(t *testing.T) {
 	testkit.Long(t, "long")
 	node := testkit.StartNode(t, testkit.NodeOptions{})

@@ -117,10 +117,10 @@ func TestDamagedCursorIsRejected(t *testing.T) {
 	}
 }
 
-// TestUnreadSubscriptionsAreBounded opens 1,100 subscriptions from one address without
-// reading them. The node accepts only as many as one address may have. Meanwhile a
-// neighbour's commands and subscription must continue, and new subscriptions must be
-// possible when the unread ones have ended.
+// TestUnreadSubscriptionsAreBounded opens 1,100 subscriptions from one address
+// without reading them. The node accepts only as many as one address may have.
+// Meanwhile a neighbour's commands and subscription must continue, and new
+// subscriptions must be possible when the unread subscriptions have ended.
 func TestUnreadSubscriptionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const asked, most = 1100, 512 // half of the node's maximum

@@ -91,7 +91,7 @@ func TestDeadLetters(t *testing.T) {
 	n.Await("it comes back", func() bool { again = find("ghost/g"); return again.ID != ghost.ID })
 	act("discard", again.ID, "")
 	act("discard", unknown.ID, "")
-	act("discard", "1-2", "the id is not a dead letter")
+	act("discard", "1-2", "the id is not that of a dead letter")
 	if all := list(); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}

@@ -136,7 +136,7 @@ func (b *bed) verifyArchive(file string) archived {
 }
 
 // imported imports a file, after several interruptions. Each attempt continues
-// the previous one.
+// the previous attempt.
 func (b *bed) imported(file string, want archived) {
 	b.t.Helper()
 	for round := range 3 * *faults / 2 {

@@ -33,7 +33,7 @@ func TestFullOutboxRejectsCommand(t *testing.T) {
 		_, err := c.Send(t.Context(), client.Command{EntityType: "source", EntityID: source, Name: "to", Data: data})
 		return err
 	}
-	// Messages behind one that faults wait for it.
+	// Messages behind a message that faults wait for that message.
 	if err := to("full", "stuck", "trap"); err != nil {
 		t.Fatal(err)
 	}

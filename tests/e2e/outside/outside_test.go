@@ -44,8 +44,9 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"receipt":"of %s"}`, key)
 }
 
-// TestGuidePrograms runs the programs on the page. Each program ends
-// and starts again between any two of its steps.
+// TestGuidePrograms runs the programs on the page. Each program ends and starts
+// again between any two of its steps. Nevertheless, each payment must take
+// effect once.
 func TestGuidePrograms(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/guide/outside.md")
 	if err != nil {

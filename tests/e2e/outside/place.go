@@ -1,5 +1,5 @@
 // Package outside contains the programs of the guide on effects outside of
-// entities: one that performs them, and one that maintains a view.
+// entities: a program that performs them, and a program that maintains a view.
 package outside
 
 import (

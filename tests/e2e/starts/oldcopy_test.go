@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A data directory is replaced by a copy from some starts ago, which lacks the
-// votes and acknowledgments that the node has made since. The node must not
-// vote with this copy. Data that was acknowledged with or without the node
-// survives, and the node gets new replicas from the other nodes.
+// A data directory is replaced by a copy from several incarnations ago, which
+// lacks the votes and acknowledgments that the node has made since. The node
+// must not vote with this copy. Data that was acknowledged with or without the
+// node survives, and the node gets new replicas from the other nodes.
 func TestOldCopyOfDirectoryDoesNotVote(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
@@ -47,7 +47,8 @@ func TestOldCopyOfDirectoryDoesNotVote(t *testing.T) {
 	c.Await("n1 says that its disk went back in time", func() bool {
 		return strings.Contains(notReady(t, c.Node(0)), "outdated copy")
 	})
-	// n1 and n3 would be a majority of the voters, but must not act as one.
+	// n1 and n3 would be a majority of the voters, but must not act as a
+	// majority.
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	for _, i := range []int{0, 2} {

@@ -16,7 +16,7 @@ import (
 )
 
 // door is a port in front of a node, like a firewall or a load balancer. It
-// forwards connections to one address, and closes them if that is empty.
+// forwards connections to one address, and closes them if the address is empty.
 type door struct {
 	listener net.Listener
 	mu       sync.Mutex
@@ -174,6 +174,6 @@ func TestFinalizeNeedsReachablePeerListeners(t *testing.T) {
 	c.Await("every node knows of the level", func() bool {
 		return !slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return c.Overview(i).GetClusterVersion() != uint32(sharding.MaxVersion) })
 	})
-	c.Restart(1) // the restarted node finds the other one through the door
+	c.Restart(1) // the restarted node finds the other node through the door
 	c.AwaitSpread()
 }

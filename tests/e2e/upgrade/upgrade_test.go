@@ -1,6 +1,6 @@
 // Package upgrade runs clusters with nodes of the previous release and of this
-// one under load, while nodes are upgraded, downgraded and upgraded again, and
-// the cluster version is raised. It contains only tests.
+// release under load, while nodes are upgraded, downgraded and upgraded again,
+// and the cluster version is raised. It contains only tests.
 package upgrade
 
 import (

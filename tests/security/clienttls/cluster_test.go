@@ -116,8 +116,8 @@ func TestTLSMigrationAndRotationUnderLoad(t *testing.T) {
 	w.renew(first)
 	w.goesOn("with other pairs", over)
 
-	// Change the authority: add the new one to all bundles, issue new key pairs,
-	// and remove the old authority.
+	// Change the authority: add the new authority to all bundles, issue new key
+	// pairs, and remove the old authority.
 	for _, f := range w.files {
 		f.believe(first, second)
 	}

@@ -21,8 +21,8 @@ import (
 )
 
 // A node that authenticates clients by certificate accepts them, and its audit
-// log names the client that made a change. It rejects the certificate of a node
-// as a client's, although the same authority issued it.
+// log names the client that made a change. It does not accept the certificate
+// of a node as a client certificate, although the same authority issued it.
 func TestClientCertificateAuthenticates(t *testing.T) {
 	of := newAuthority(t)
 	f := newFiles(t, of, of)
@@ -65,9 +65,9 @@ func TestClientCertificateAuthenticates(t *testing.T) {
 }
 
 // TestConnectionQuotaPerCaller checks that a caller identified by a certificate
-// may have as many connections as its role permits, and may open another one
-// when one of them has ended. A caller with a different certificate has a
-// separate quota.
+// may have as many connections as its role permits, and may open another
+// connection when one of them has ended. A caller with a different certificate
+// has a separate quota.
 func TestConnectionQuotaPerCaller(t *testing.T) {
 	of := newAuthority(t)
 	f := newFiles(t, of, of)

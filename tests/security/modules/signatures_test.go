@@ -174,8 +174,8 @@ func TestUnsignedModuleIsNotRunAfterStart(t *testing.T) {
 
 // TestUntrustedModuleIsNotRun checks that a module whose signature is no longer
 // trusted is not run on entities even if it is not active: neither by a
-// verification nor by a compatibility check, whether that is requested or part
-// of an activation.
+// verification nor by a compatibility check, whether the check is requested or
+// part of an activation.
 func TestUntrustedModuleIsNotRun(t *testing.T) {
 	node := testkit.NewNode(t, testkit.NodeOptions{})
 	f := newFiles(t, node)

@@ -34,7 +34,7 @@ func TestStreamedModuleSignatureIsChecked(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		pieces []*modulev1.UploadModuleStreamRequest
-		want   connect.Code // 0 if it is accepted
+		want   connect.Code // 0 if the module is accepted
 	}{
 		{"none", []*modulev1.UploadModuleStreamRequest{{Wasm: wasm[:half]}, {Wasm: wasm[half:]}}, connect.CodePermissionDenied},
 		{"a stranger's", []*modulev1.UploadModuleStreamRequest{{Wasm: wasm[:half], Signature: bad}, {Wasm: wasm[half:]}}, connect.CodePermissionDenied},

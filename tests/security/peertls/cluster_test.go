@@ -32,7 +32,7 @@ func newWorld(t *testing.T, of authority) *world {
 	return w
 }
 
-// mode sets the TLS mode of a node's next start.
+// mode sets the TLS mode of a node's next process.
 func (w *world) mode(i int, mode string) {
 	w.Node(i).SetFlags(append(w.flags[i][:len(w.flags[i]):len(w.flags[i])], w.files[i].flags(mode)...)...)
 }
@@ -157,8 +157,8 @@ func TestTLSMigrationAndRotationUnderLoad(t *testing.T) {
 	w.renew(first, first)
 	w.goesOn("with other pairs")
 
-	// Change the authority: add the new one to all bundles, issue new key pairs,
-	// and remove the old authority.
+	// Change the authority: add the new authority to all bundles, issue new key
+	// pairs, and remove the old authority.
 	for _, f := range w.files {
 		f.believe(first, second)
 	}

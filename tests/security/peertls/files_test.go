@@ -131,8 +131,8 @@ func as(shows tls.Certificate, nodes authority) *tls.Config {
 	return c
 }
 
-// over is a network whose connections use a TLS configuration, or no TLS if it
-// is nil.
+// over is a network whose connections use a TLS configuration, or no TLS if the
+// configuration is nil.
 type over struct {
 	network.TCP
 	config *tls.Config

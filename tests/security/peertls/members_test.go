@@ -161,7 +161,7 @@ func (f forger) hangs(to *testkit.Node) (ended <-chan error) {
 }
 
 // A node that an operator marked as down is disconnected at once by every node,
-// although its process runs and its certificate is valid. Its next start is
+// although its process runs and its certificate is valid. Its next process is
 // admitted.
 func TestDownedNodeIsDisconnected(t *testing.T) {
 	w, f := audited(t)
@@ -207,7 +207,7 @@ func TestDownedNodeIsDisconnected(t *testing.T) {
 			for _, start := range []uint64{f.starts[f.node], f.starts[f.node] + 1} {
 				status, text := mine(n, start, path)
 				if start > f.starts[f.node] && slices.Contains(anybodys, path) {
-					continue // this is the next start, which may join
+					continue // this is the next process, which may join
 				}
 				if !strings.Contains(text, "KIND_PUT_DOWN") && !strings.Contains(text, "KIND_NOT_MEMBER") {
 					t.Errorf("%s on %s as start %d: %d, %s", path, n.ID(), start, status, text)
@@ -278,7 +278,7 @@ func TestNodeWithStaleMetadataCatchesUp(t *testing.T) {
 }
 
 // All nodes start at once, and there is no leader yet. They must be able to
-// elect one with the metadata that they have stored.
+// elect a leader with the metadata that they have stored.
 func TestClusterStartsWithoutLeader(t *testing.T) {
 	own := newAuthority(t)
 	w := newWorld(t, own)
@@ -388,7 +388,7 @@ func TestForwardedChangesAreAuditedTwice(t *testing.T) {
 }
 
 // If a shard needs the vote of a node that was marked as down, the node's next
-// start may vote before it is admitted, because otherwise nobody could admit
+// process may vote before it is admitted, because otherwise no node could admit
 // it. Its current process stays out.
 func TestDownedNodeWithNeededVoteReturns(t *testing.T) {
 	w, _ := audited(t)

@@ -180,9 +180,9 @@ func TestAllowedTLSAcceptsBoth(t *testing.T) {
 	}
 }
 
-// A node reads its files at its start and on SIGHUP. If they are invalid, it
-// reports the reason. A start then fails, and a running node continues with the
-// previous files.
+// A node reads its files at its start and on SIGHUP. If the files are invalid,
+// the node reports the reason. A start then fails, and a running node continues
+// with the previous files.
 func TestCertificateFilesAreReloaded(t *testing.T) {
 	own := newAuthority(t)
 	f := newFiles(own, "n1")

@@ -119,7 +119,7 @@ type cart struct {
 	commands int
 }
 
-// begin replaces an entity by a new one.
+// begin replaces an entity by a new entity.
 func (r *cartRun) begin(e *cart) error {
 	r.begun++
 	*e = cart{handle: e.handle, id: fmt.Sprintf(`cart "%d\ü😀`, r.begun)}
@@ -195,8 +195,8 @@ func (r *cartRun) store(e *cart, out *abi.Output, now int64) error {
 	return nil
 }
 
-// states compares the states of both carts and sometimes keeps one as the
-// snapshot.
+// states compares the states of both carts and sometimes keeps one of them as
+// the snapshot.
 func (r *cartRun) states(e *cart) error {
 	var states [2][]byte
 	for i, g := range r.guests {

@@ -101,6 +101,8 @@ func (i instance) Query(handle uint64, frames []byte, env abitest.Env) ([]byte, 
 var samples = abitest.Samples{
 	"counter": {"add": {[]byte(`{"amount":1}`), []byte(`{"amount":-3}`), []byte(`{"amount":"7"}`)}},
 	"account": {"deposit": {[]byte(`{"amount":5}`)}, "withdraw": {[]byte(`{"amount":3}`)}},
+	"offer":   {"add": {[]byte(`{"seats":9}`)}, "take": {[]byte(`{"seats":1}`)}},
+	"booking": {"start": {[]byte(`{"flight":"ba1","hotel":"ritz","seats":1}`)}, "signal": {[]byte(`{"name":"payment","value":{"by":"eve"}}`)}},
 	"chain":   {"link": {[]byte(`{"n":1}`), []byte(`{"n":-9}`)}},
 	"cart": {
 		"add": {

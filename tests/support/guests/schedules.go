@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Schedules returns valid schedule expressions, and invalid ones that look
-// almost valid.
+// Schedules returns valid schedule expressions, and invalid expressions that
+// look almost valid.
 func Schedules() []string {
 	all := []string{
 		"* * * * *", " 0\t3 * * mon-fri ", "*/15 8-18/2 1,15 JAN-Mar,dec 7", "0 0 29 2 *", "0 0 31 2 mon", "0 0 */31 2 tue", "5/10 * * * *",

@@ -36,8 +36,8 @@ func (f *faults) add(format string, args ...any) {
 //     events, and its reply is the state after them;
 //   - no command occurs twice, no command occurs that only failed, and no
 //     command occurs that nobody sent;
-//   - all acknowledgements of one command are the same, and each after the
-//     first is marked as a duplicate.
+//   - all acknowledgements of one command are the same, and each
+//     acknowledgement after the first is marked as a duplicate.
 //
 // It returns the reply of a query on the state after all events, and stores the
 // order of the events for Linearizable.

@@ -129,8 +129,9 @@ func (s state) emit(in call, emitted string) (after state, events int) {
 // own, because a rejected command is decided again when it is resent. Attempts
 // without an effect are omitted.
 //
-// The last known operation must be a query that begins after all others have
-// ended, because it reveals the sequence at the end of the history.
+// The last known operation must be a query that begins after all other
+// operations have ended, because it reveals the sequence at the end of the
+// history.
 func operations(attempts []Attempt, order map[string]uint64) ([]porcupine.Operation, error) {
 	s, err := whatIsSeen(attempts)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 )
 
 // pipeBytes is the buffer size of one direction of a connection. Writes beyond
-// it block, as with TCP. It is greater than the amount of data that HTTP/2 flow
-// control allows in flight. Go's HTTP/2 implementation writes while it holds a
-// mutex, and the clock of a synctest bubble does not advance while a goroutine
-// waits for a mutex.
+// this size block, as with TCP. The size is greater than the amount of data
+// that HTTP/2 flow control allows in flight. Go's HTTP/2 implementation writes
+// while it holds a mutex, and the clock of a synctest bubble does not advance
+// while a goroutine waits for a mutex.
 const pipeBytes = 16 << 20
 
 // pipe is one direction of a connection. Its fields are guarded by the lock of

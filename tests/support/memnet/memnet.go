@@ -23,11 +23,11 @@ import (
 // Network connects hosts. It is safe for concurrent use.
 //
 // One lock guards the state of all hosts, links and connections, and blocked
-// calls wait on condition variables of that lock. This is what a synctest bubble
-// requires: its clock advances only if every goroutine waits for something
-// inside the bubble. A goroutine in Cond.Wait does so, but a goroutine that waits for a
-// mutex or for a socket does not. That rules out real loopback connections, and
-// net.Pipe has no buffer and no latency.
+// calls wait on condition variables of that lock. This is what a synctest
+// bubble requires: its clock advances only if every goroutine waits for
+// something inside the bubble. A goroutine in Cond.Wait counts as waiting, but
+// a goroutine that waits for a mutex or for a socket does not. That rules out
+// real loopback connections, and net.Pipe has no buffer and no latency.
 //
 // A link is evaluated when data is read, not when it is written: segments stay
 // in their pipe with an arrival time, and Read returns them only if the time has

@@ -16,7 +16,7 @@ import (
 )
 
 // Cluster is three nodes with four shards and a coordinator that executes
-// operations one at a time: Step executes the next one. It implements
+// operations one at a time: Step executes the next operation. It implements
 // clusterapi.View, clusterapi.Admin, clusterapi.Levels, clusterapi.Initializer,
 // clusterapi.Policies and clusterapi.Settings. Its methods are safe for
 // concurrent use.

@@ -114,7 +114,7 @@ func (c *Fleet) Leader(shard sharding.ShardID) sharding.NodeID {
 	return c.leader[shard]
 }
 
-// Start starts the server, at the address of the previous start if there was
+// Start starts the server, at the address of the previous server if there was
 // one.
 func (n *Node) Start() error {
 	l, err := net.Listen("tcp", n.Addr)

@@ -15,8 +15,8 @@ import (
 type Doing uint8
 
 const (
-	// Waits: the goroutine was blocked, and no goroutine in the trace unblocked
-	// it, but the network or a timer.
+	// Waits: the goroutine was blocked, and was unblocked by the network or a
+	// timer, not by a goroutine in the trace.
 	Waits Doing = iota
 	// Woken: the goroutine was runnable but had no processor yet.
 	Woken

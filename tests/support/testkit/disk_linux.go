@@ -47,8 +47,8 @@ type PowerDisk struct {
 
 // NewPowerDisk creates a file system of the given size and mounts it until the
 // end of the test. If that is not possible it skips the test and reports the
-// reason. Create nodes on it afterwards, so that they end before it is
-// unmounted.
+// reason. Create nodes on it afterwards, so that the nodes end before the disk
+// is unmounted.
 func NewPowerDisk(t testing.TB, bytes int64) *PowerDisk {
 	t.Helper()
 	const what = "power loss on a real file system"

@@ -31,9 +31,9 @@ var sources sync.Map
 
 // BuildSource compiles a file in C, Rust or AssemblyScript, or a project that
 // hostd builds, to a Wasm module, as the READMEs of the examples describe. The
-// path is relative to the root of the repository. It compiles each source once
-// per process. It skips the test if the compiler is missing. The compilers come
-// from the Debian packages clang and lld, and rustc with
+// path is relative to the root of the repository. BuildSource compiles each
+// source once per process. It skips the test if the compiler is missing. The
+// compilers come from the Debian packages clang and lld, and rustc with
 // libstd-rust-dev-wasm32. `npm ci` in examples/wasm/counter-as installs asc, or
 // HOSTD_TEST_ASC names it. `npm ci` in a project's directory installs the
 // project's dependencies. Callers must not modify the bytes.

@@ -8,10 +8,9 @@ import (
 	"testing"
 )
 
-// TestCompiledModulesAreShared checks that a node starts with the
-// modules that nodes of its own package have compiled and with those that two
-// packages have compiled. Starting with a module does not count as having
-// compiled it.
+// TestCompiledModulesAreShared checks that a node starts with the modules that
+// nodes of its own package have compiled and with modules that two packages
+// have compiled. Starting with a module does not count as having compiled it.
 func TestCompiledModulesAreShared(t *testing.T) {
 	t.Setenv(buildsVariable, t.TempDir())
 	const one, other = "wazero-v/one", "wazero-v/other"

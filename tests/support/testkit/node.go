@@ -34,7 +34,7 @@ type NodeOptions struct {
 	Shards  int      // number of shards; 0 means 8
 	Flags   []string // additional flags of serve
 	ID      string   // node ID; the default of serve if empty
-	Listen  string   // address; a free one if empty
+	Listen  string   // address; a free address if empty
 	Token   string   // default token of clients
 	// TLS configures clients once the node accepts only TLS.
 	TLS *tls.Config
@@ -112,7 +112,7 @@ func (n *Node) TryStart() error {
 	return n.AwaitReady()
 }
 
-// Use makes the node run a different program from its next start.
+// Use makes the node's next process run a different program.
 func (n *Node) Use(program string) { n.path = program }
 
 // Launch starts the process and returns at once.
@@ -334,7 +334,7 @@ func (n *Node) Address() string { return n.listen }
 // Signal sends the process a signal.
 func (n *Node) Signal(s syscall.Signal) { n.t.Helper(); n.signal(s) }
 
-// SetFlags replaces NodeOptions.Flags from the node's next start.
+// SetFlags replaces NodeOptions.Flags for the node's next processes.
 func (n *Node) SetFlags(flags ...string) { n.opts.Flags = flags }
 
 // Flags returns NodeOptions.Flags.

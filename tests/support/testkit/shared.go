@@ -18,7 +18,7 @@ import (
 const buildsVariable = "HOSTD_TEST_BUILDS"
 
 // A run is the directory that the processes of one go command share. Each
-// process holds a shared lock; the last one to end removes the directory.
+// process holds a shared lock; the last process to end removes the directory.
 type run struct {
 	dir  string
 	lock *os.File

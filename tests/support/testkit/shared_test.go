@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestRunDirectoryIsRemovedByLastProcess checks that processes that hold a run share its
-// directory, that the last one removes it, and that files of a killed run are
-// not reused.
+// TestRunDirectoryIsRemovedByLastProcess checks that processes that hold a run
+// share its directory, that the last process removes it, and that files of a
+// killed run are not reused.
 func TestRunDirectoryIsRemovedByLastProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	stale := filepath.Join(dir, "stale")

@@ -18,8 +18,8 @@ func NeedStrace(t testing.TB) {
 
 // InjectSyncs manipulates every fdatasync of the node's process. inject is an
 // argument of strace's option -e inject, such as "delay_enter=200000"
-// (microseconds) or "error=EIO". It returns when strace is attached. The effect
-// ends when the returned function is called or the process ends.
+// (microseconds) or "error=EIO". InjectSyncs returns when strace is attached.
+// The effect ends when the returned function is called or the process ends.
 func (n *Node) InjectSyncs(inject string) (end func()) {
 	n.t.Helper()
 	var log tail

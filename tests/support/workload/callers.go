@@ -58,13 +58,13 @@ func (l *Load) try(a history.Attempt, patience time.Duration) history.Outcome {
 	return l.record(a, reply, err)
 }
 
-// refusedPause is how long a stream waits after a node rejected a command,
-// because a node that is not ready yet rejects thousands of commands per
-// second.
+// refusedPause is the time for which a stream waits after a node rejected a
+// command, because a node that is not ready yet rejects thousands of commands
+// per second.
 const refusedPause = 5 * time.Millisecond
 
 // stream keeps several commands in flight on one stream until the load is
-// stopped, then waits for the remaining ones.
+// stopped, then waits for the remaining commands.
 func (l *Load) stream(rng *rand.Rand) {
 	var refused atomic.Bool
 	s := l.opts.Client.Stream(client.StreamOptions{Outstanding: l.opts.Outstanding, ResendFor: l.opts.Patience})

@@ -56,7 +56,7 @@ const (
 	resendShare  = 20 // acknowledged commands that are resent
 	queryShare   = 20
 	giveUpShare  = 10 // calls with a short deadline
-	persistShare = 70 // commands with an unknown outcome that are resent until it is known
+	persistShare = 70 // commands with an unknown outcome that are resent until the outcome is known
 )
 
 // Load is a running load.
@@ -112,7 +112,7 @@ func setDefault(value *int, to int) {
 }
 
 // NextEntities continues with different entities, so that the history of each
-// stays short. Commands to the previous entities are still resent.
+// entity stays short. Commands to the previous entities are still resent.
 func (l *Load) NextEntities() { l.generation.Add(1) }
 
 // SetPause changes Options.Pause, from each caller's next call on.
@@ -154,8 +154,8 @@ func (l *Load) Fault() error {
 // maxPast bounds the number of commands that are kept for resending.
 const maxPast = 4096
 
-// remember keeps an acknowledged command for resending. If maxPast are kept
-// already, it replaces a random one.
+// remember keeps an acknowledged command for resending. If maxPast commands are
+// kept already, it replaces a random command.
 func (l *Load) remember(a history.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 const (
 	// alwaysOnPoll is the interval between two counts of the started entities.
 	alwaysOnPoll = 50 * time.Millisecond
-	// alwaysOnPatience limits the wait until all have started.
+	// alwaysOnPatience limits the wait until all entities have started.
 	alwaysOnPatience = 30 * time.Minute
 )
 

@@ -37,10 +37,10 @@ func (b *benchRun) memory(ctx context.Context, when string) (memory, error) {
 	}, nil
 }
 
-// awaitIdleMemory waits until the nodes have finished all work, including the store's
-// tables, until they have then collected their garbage, which Go does every two
-// minutes by itself, and until they have had giveBack further polls to return
-// the freed memory.
+// awaitIdleMemory waits until the nodes have finished all work, including
+// the store's tables, and have then collected their garbage, which Go does
+// every two minutes by itself. Then it waits for giveBack further polls, in
+// which the nodes return the freed memory.
 func (b *benchRun) awaitIdleMemory(ctx context.Context, when string) (m memory, err error) {
 	var pids Processes
 	for _, n := range b.cluster.Nodes {
@@ -152,8 +152,9 @@ func (b *benchRun) entities(ctx context.Context, l Load) error {
 	return nil
 }
 
-// commandsAmong measures commands while there are many entities: to the
-// entities that were measured alone, and to any.
+// commandsAmong measures commands while there are many entities: first
+// commands to the entities that were measured alone, then commands to any
+// entity.
 func (b *benchRun) commandsAmong(ctx context.Context, one Load, all int) error {
 	r, err := Unary(ctx, "", b.toNode, one)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 // turns is how often the workload new alternates between the two measurements
-// that it compares, so that other activity of the machine affects both.
+// that it compares, so that other activity of the machine affects both
+// measurements.
 const turns = 3
 
 // fresh measures the first commands of new entities on a stream, alternating
@@ -66,7 +67,7 @@ func (r *Result) merge(o *Result) {
 }
 
 // spending is the processor time of a workload's servers and of this process
-// since their start, and the number of times the servers waited. A negative
+// since they started, and the number of times the servers waited. A negative
 // time is unknown. The number of waits is known if the time comes from the
 // system.
 type spending struct {
@@ -77,8 +78,8 @@ type spending struct {
 
 const unknownTime = time.Duration(-1)
 
-// spent asks the system. If that does not report it, or if the nodes were not
-// started by this run, it uses their metrics.
+// spent asks the system. If the system does not report the time, or if the
+// nodes were not started by this run, it uses their metrics.
 func (b *benchRun) spent(ctx context.Context, workload string) spending {
 	s := spending{servers: unknownTime, client: unknownTime}
 	if u, ok := b.servers(workload).Usage(); ok {
@@ -125,8 +126,9 @@ func (c *Cost) addNodes(later []nodeUsage) {
 	}
 }
 
-// usageByNode returns the usage of each node that this run started, or nil if
-// the workload does not use them or one cannot be read.
+// usageByNode returns the usage of each node that this run started, or nil
+// if the workload does not use these nodes or the usage of one cannot be
+// read.
 func (b *benchRun) usageByNode(workload string) (all []nodeUsage) {
 	if workload == workEcho || workload == workEchoOne || b.cluster == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 // nanoseconds has 128 buckets, so the error of a value is below 0.8 percent,
 // and below a microsecond up to 128 microseconds. It covers 0 to about 18
 // minutes; a longer duration counts as the longest. The zero value is ready to
-// use. A Histogram is not safe for concurrent use: give each goroutine its own
-// and Merge them.
+// use. A Histogram is not safe for concurrent use: give each goroutine its
+// own Histogram and Merge them.
 type Histogram struct {
 	counts [bucketCount]uint64
 	total  uint64
@@ -44,7 +44,7 @@ func upperOf(bucket int) time.Duration {
 	return time.Duration(uint64(bucket%subBuckets+subBuckets+1)<<shift) - 1
 }
 
-// Record counts a duration; a negative one counts as 0.
+// Record counts a duration; a negative duration counts as 0.
 func (h *Histogram) Record(d time.Duration) {
 	d = min(max(d, 0), longest)
 	h.counts[bucketOf(d)]++

@@ -27,8 +27,8 @@ const (
 )
 
 // neighbours measures the commands of one module while clients send runaway
-// commands of another module. It measures each kind of bomb separately, and
-// first the commands alone.
+// commands of another module. It measures the commands alone first, and then
+// with each kind of bomb separately.
 func (b *benchRun) neighbours(ctx context.Context, l Load) error {
 	source, err := devcluster.FindSource(b.o.source)
 	if err != nil {

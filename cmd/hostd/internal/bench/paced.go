@@ -12,10 +12,11 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// Each sends one command to each of the entities first to end-1, with
-// Concurrency of them outstanding. payload returns the payload for an entity;
-// if it is nil, the load's payload is used. A command that exceeds its
-// deadline, which happens on a busy machine, is sent again with the same id.
+// Each sends one command to each of the entities first to end-1, with at
+// most Concurrency commands outstanding. payload returns the payload for an
+// entity; if it is nil, the load's payload is used. A command that exceeds
+// its deadline, which happens on a busy machine, is sent again with the same
+// id.
 func Each(ctx context.Context, c *client.Client, l Load, first, end int, payload func(i int) []byte) (*Result, error) {
 	r := &Result{Concurrency: l.Concurrency, Keys: end - first}
 	began := time.Now()
@@ -130,8 +131,9 @@ func pause(ctx context.Context, d time.Duration) {
 
 // Wake measures queries on entities that are not in memory and then again on
 // the same entities, one after the other, for the load's duration: it makes
-// each entity leave memory with the load's command and queries it twice. cold
-// is the result of the first queries, warm that of the second.
+// each entity leave memory with the load's command and queries it twice.
+// cold is the result of the first queries, and warm is the result of the
+// second queries.
 func Wake(ctx context.Context, c *client.Client, l Load, query string) (cold, warm *Result, err error) {
 	cold, warm = &Result{Concurrency: 1, Keys: l.Keys}, &Result{Concurrency: 1, Keys: l.Keys}
 	keys, p := l.keys(), l.phase()

@@ -31,7 +31,7 @@ type Report struct {
 
 // Idle is the resource usage of idle nodes.
 type Idle struct {
-	ReadySeconds float64    `json:"readySeconds"` // time from the first start until the nodes served all shards
+	ReadySeconds float64    `json:"readySeconds"` // time from when the first node was started until the nodes served all shards
 	Seconds      float64    `json:"seconds"`      // length of the measurement
 	Shards       int        `json:"shards"`
 	Nodes        []IdleNode `json:"nodes"`

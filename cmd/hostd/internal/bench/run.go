@@ -175,7 +175,7 @@ func (b *benchRun) run(ctx context.Context, workload string) error {
 }
 
 // settling is how long nodes rest before they count as idle: raft groups
-// hibernate, and the garbage of the start is collected.
+// hibernate, and the garbage from starting the nodes is collected.
 const settling = 3 * time.Second
 
 // idle measures nodes without any load.

@@ -7,7 +7,7 @@ type Usage struct {
 	CPU       time.Duration // user and system time since it started
 	Anonymous uint64        // current memory in bytes that is not backed by a file
 	Files     uint64        // current memory in bytes that is backed by a file
-	Peak      uint64        // maximum of both together so far
+	Peak      uint64        // maximum of Anonymous and Files together so far
 	// Switches is how often its threads have waited for other threads, the
 	// network or the disk. Threads that have ended are not counted.
 	Switches uint64

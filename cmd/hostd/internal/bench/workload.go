@@ -25,7 +25,7 @@ type Load struct {
 	Keys        int           // number of entities that commands go to, round robin
 	Scatter     bool          // spread over the entities instead of in order
 	Fresh       bool          // for streams: each command goes to a new entity
-	KeyPrefix   string        // distinguishes the entities of a run from those of other runs
+	KeyPrefix   string        // distinguishes the entities of a run from the entities of other runs
 	Concurrency int           // callers, or outstanding commands of the stream
 	WarmUp      time.Duration // time before the measurement
 	Duration    time.Duration // length of the measurement
@@ -41,7 +41,7 @@ type Result struct {
 	Errors      uint64
 	FirstError  error
 
-	// All counts the answered calls, including those of the warm-up.
+	// All counts the answered calls, including calls of the warm-up.
 	All uint64
 	// Again counts the commands that were sent again because they exceeded
 	// their deadline.
@@ -71,9 +71,9 @@ func (l Load) keys() []string {
 // key returns the id of one entity.
 func (l Load) key(i int) string { return l.KeyPrefix + strconv.Itoa(i) }
 
-// phase decides which calls count: the calls that begin after the warm-up. No call
-// begins after the end, unless none has counted so far, so that a slow machine
-// gets a result too.
+// phase decides which calls are measured: the calls that begin after the
+// warm-up. No call begins after the end, unless none has counted so far, so
+// that a slow machine gets a result too.
 type phase struct{ measure, end time.Time }
 
 func (p phase) counts(began time.Time) bool { return !began.Before(p.measure) }
@@ -129,8 +129,8 @@ func (l Load) call(ctx context.Context, c *client.Client, key string) (err error
 	return err
 }
 
-// record records the outcome of a call. If a call does not count, record keeps
-// only the text of its failure.
+// record records the outcome of a call. If a call is not measured, record
+// keeps only the text of its failure.
 func (r *Result) record(p phase, began time.Time, err error) {
 	if err != nil && r.FirstError == nil {
 		r.FirstError = err

@@ -153,8 +153,8 @@ func (r *run) checkTimers(want []timer, got []abi.Timer) error {
 	return nil
 }
 
-// compare compares a payload with the expected one; nil expects none or an
-// empty one.
+// compare compares a payload with the expected payload; a nil want expects
+// no payload or an empty payload.
 func (r *run) compare(what string, want *yaml.Node, got []byte) error {
 	wanted, err := r.payload(want, r.e.about.Encoding)
 	if err != nil {
@@ -169,8 +169,9 @@ func (r *run) compare(what string, want *yaml.Node, got []byte) error {
 	return nil
 }
 
-// differ describes how bytes differ from the expected ones, in lines; empty if
-// they do not. If alike is set, JSON texts with the same value do not differ.
+// differ describes, in lines, how bytes differ from the expected bytes;
+// empty if they are equal. If alike is set, JSON texts with the same value
+// do not differ.
 func differ(want, got []byte, alike bool) string {
 	if bytes.Equal(want, got) {
 		return ""

@@ -37,8 +37,8 @@ func (p parser) at(n *yaml.Node, err error) error {
 	return p.fault(n, "%v", err)
 }
 
-// members parses an object. It rejects an unknown member and suggests the one
-// that was probably meant.
+// members parses an object. It rejects an unknown member and suggests the
+// member that was probably meant.
 func (p parser) members(n *yaml.Node, what string, known members) error {
 	if n = resolve(n); n.Kind != yaml.MappingNode {
 		return p.fault(n, "%s must be an object", what)

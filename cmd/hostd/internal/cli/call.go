@@ -114,8 +114,8 @@ func Ask[V any](std Stdio, use, short string, least, most int,
 	return c
 }
 
-// Look is Ask for a command that changes nothing: if the node does not answer,
-// it asks the next one, see Anywhere.
+// Look is Ask for a command that changes nothing: if the node does not
+// answer, it asks the next node, see Anywhere.
 func Look[V any](std Stdio, use, short string, least, most int,
 	ask func(ctx context.Context, s *Session, args []string) (V, error), text func(w io.Writer, v V)) *cobra.Command {
 	return Ask(std, use, short, least, most, func(ctx context.Context, s *Session, args []string) (V, error) {

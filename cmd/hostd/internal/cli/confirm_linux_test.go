@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A command asks only on a terminal.
+// A command asks for confirmation only on a terminal.
 func TestConfirm(t *testing.T) {
 	for _, tt := range []struct {
 		typed    string

@@ -132,7 +132,8 @@ func (h *hasNone) GetState(context.Context, *connect.Request[entityv1.GetStateRe
 }
 
 // TestReadIsRetriedOnNextNode checks that if a node ends, a read-only call is
-// repeated at the next nodes, once at each, and that their answer counts.
+// repeated at the next nodes, once at each, and that the answer of such a
+// node is returned.
 func TestReadIsRetriedOnNextNode(t *testing.T) {
 	var asked [3]atomic.Int64
 	ended := func(i int) string {

@@ -35,7 +35,8 @@ func (n *Named) check() error {
 	return nil
 }
 
-// At returns when the operation was first tried; zero if it was not.
+// At returns when the operation was first tried; zero if this is the first
+// attempt.
 func (n *Named) At() time.Time {
 	if n.tried == 0 {
 		return time.Time{}

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// Only terminals that support colours get them, unless the user has turned them
-// off.
+// Output is coloured only on terminals that support colours, unless the user
+// has turned colours off.
 func TestPaint(t *testing.T) {
 	screen, _ := testkit.Terminal(t)
 	t.Setenv("NO_COLOR", "")

@@ -213,10 +213,10 @@ func probe(ctx context.Context, addr string, config *tls.Config, timeout time.Du
 	return conn.Close()
 }
 
-// publicError converts an error of the RPC layer to one of the client. If the
-// connection broke, the layer makes up a misleading code: canceled for a reset
-// and internal for a truncated stream. The outcome of the call is unknown then.
-// ctx is the context of the call.
+// publicError converts an error of the RPC layer to an error of the client.
+// If the connection broke, the layer makes up a misleading code: canceled
+// for a reset and internal for a truncated stream. The outcome of the call
+// is unknown then. ctx is the context of the call.
 func publicError(ctx context.Context, err error) error {
 	var wire *connect.Error
 	if !errors.As(err, &wire) {

@@ -167,8 +167,8 @@ func (o *order) modules(ctx context.Context, std cli.Stdio, r *cli.Remote, compl
 	return out, nil
 }
 
-// ofNode returns the module with a digest or, if the digest is empty, the one
-// that serves a type.
+// ofNode returns the module with a digest or, if the digest is empty, the
+// module that serves a type.
 func ofNode(ctx context.Context, s *cli.Session, entityType, digest string) (Module, error) {
 	var res *modulev1.GetModuleResponse
 	var err error

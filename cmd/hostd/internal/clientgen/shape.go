@@ -184,8 +184,8 @@ func step(at any, token string) any {
 	return nil
 }
 
-// of returns the shape of a schema. It ignores what types cannot express,
-// because a node checks that.
+// of returns the shape of a schema. It ignores constraints that types cannot
+// express, because a node checks them.
 func (s *shapes) of(doc document, schema any) (*shape, error) {
 	m, ok := schema.(map[string]any)
 	if !ok {

@@ -45,7 +45,8 @@ func typeScript(types []entityType) ([]byte, error) {
 	out.WriteString(about.String())
 	fmt.Fprintf(&out, "/** The entity types of this client. */\nexport interface Types {\n%s}\n\n", strings.Join(all, ""))
 	out.WriteString(core)
-	// A class can be used only after its declaration, so this one comes last.
+	// A class can be used only after its declaration, so the class Hostd,
+	// which extends Client, comes last.
 	out.WriteString("\n/** Reaches the entities of a cluster: new Hostd(\"http://127.0.0.1:7070\").entity(TYPE, ID). */\nexport class Hostd extends Client<Types> {}\n")
 	return out.Bytes(), nil
 }

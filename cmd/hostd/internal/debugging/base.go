@@ -21,9 +21,9 @@ const baseLooks = 8
 
 // base returns the state that the exported history of an entity starts from;
 // nil if all of its events are retained. It is the earliest state that the
-// module of the file made or, for a durable-state type, the earliest retained
-// one, because only the module that made a snapshot can be relied on to read
-// it. If there is none, it is the newest state.
+// module of the file made, because only the module that made a snapshot can
+// be relied on to read it. For a durable-state type, it is the earliest
+// retained state. If there is none, it is the newest state.
 func base(ctx context.Context, s *cli.Session, about *entityfile.About, module *structpb.Struct) (*entityfile.Base, error) {
 	at, err := firstKept(ctx, s.Client, about)
 	if err != nil || at <= 1 {

@@ -21,7 +21,7 @@ const (
 	mostCompared = 1 << 16
 )
 
-// follow requests stored lines and then new ones. If its node ends, it
+// follow requests stored lines and then new lines. If its node ends, it
 // continues at the next node, and prints no line twice.
 type follow struct {
 	open    func(ctx context.Context) iter.Seq2[*clusterv1.TailLogsResponse, error]

@@ -61,10 +61,10 @@ func taken(f *follow, ctx context.Context) (texts []string, failed error) {
 	return texts, nil
 }
 
-// TestFollowContinuesOnNextNode checks that if a stream ends, with or without an
-// error, the next node is asked, after some attempts, and that each line is
-// printed once, even if lines have the same time or a clock was set back. An
-// error that any node would return ends following.
+// TestFollowContinuesOnNextNode checks that the next node is asked if a
+// stream ends, with or without an error. Each line is printed once, even if
+// lines have the same time or a clock was set back. An error that any node
+// would return ends following.
 func TestFollowContinuesOnNextNode(t *testing.T) {
 	gone := &client.Error{Code: connect.CodeUnavailable, Message: "gone"}
 	denied := &client.Error{Code: connect.CodePermissionDenied, Message: "denied"}

@@ -31,8 +31,8 @@ func (c *chosen) release() error {
 	return errors.Join(faults...)
 }
 
-// choose returns the addresses where each of n nodes serves clients, and where
-// it serves other nodes, on the next free ports after those.
+// choose returns, for each of n nodes, its address for clients and its address
+// for other nodes. The latter use the next free ports after the clients' ports.
 func choose(listen string, n int) (*chosen, error) {
 	all := n
 	if n > 1 {
@@ -45,11 +45,11 @@ func choose(listen string, n int) (*chosen, error) {
 	return &chosen{clients: addrs[:n], peers: addrs[n:], holds: holds}, nil
 }
 
-// chooseAddrs returns n addresses: the given one and those on the next free
-// ports. Port 0 means any free port. A single node binds port 0 itself; several
-// nodes must know each other's ports in advance. The caller closes holds after
-// the nodes have ended, so that a node that is restarted finds its port still
-// free.
+// chooseAddrs returns n addresses: the given address, and addresses on the
+// next free ports. Port 0 means any free port. A single node binds port 0
+// itself; several nodes must know each other's ports in advance. The caller
+// closes holds after the nodes have ended, so that a node that is restarted
+// finds its port still free.
 func chooseAddrs(listen string, n int) (out []string, holds []io.Closer, err error) {
 	host, text, err := net.SplitHostPort(listen)
 	if err != nil {

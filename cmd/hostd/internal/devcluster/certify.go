@@ -22,8 +22,9 @@ const certificateDir = "tls"
 // devClient is the name in the client certificate of commands.
 const devClient = "dev"
 
-// certify issues certificates for the nodes and a client at each start, because
-// the addresses of the nodes may have changed. The authority is kept.
+// certify issues certificates for the nodes and a client each time that the
+// cluster starts, because the addresses of the nodes may have changed. The
+// authority is kept.
 func (c *Cluster) certify(ctx context.Context, data string, addrs []string) (err error) {
 	dir, err := filepath.Abs(filepath.Join(data, certificateDir))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // demoGuests are the example modules that the demonstration uses.
 var demoGuests = []string{"counter", "account", "chain"}
 
-// demoCommands are the commands that it sends, in order.
+// demoCommands are the commands that the demonstration sends, in order.
 var demoCommands = []client.Command{
 	{EntityType: "counter", EntityID: "visits", Name: "add", Data: []byte(`{"amount":3}`)},
 	{EntityType: "counter", EntityID: "visits", Name: "add", Data: []byte(`{"amount":4}`)},
@@ -28,7 +28,8 @@ var demoAgain = client.Command{EntityType: "account", EntityID: "alice", Name: "
 // demoLinks is the number of links of the chain.
 const demoLinks = 100
 
-// demoQueries are the queries that it sends before and after the kill.
+// demoQueries are the queries that the demonstration sends before and after
+// the kill.
 var demoQueries = []client.Query{
 	{EntityType: "counter", EntityID: "visits", Name: "total"},
 	{EntityType: "account", EntityID: "alice", Name: "balance"},

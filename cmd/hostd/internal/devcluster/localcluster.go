@@ -132,8 +132,8 @@ func (c *Cluster) await(ctx context.Context, talk io.Writer) error {
 
 // clusterFlags returns the flags with the addresses of the other
 // nodes. The first node bootstraps the cluster, but only if no node has data: a
-// node that lost its data must find the others instead of bootstrapping a
-// second cluster.
+// node that lost its data must find the other nodes instead of bootstrapping
+// a second cluster.
 func clusterFlags(peers []string, own int, found bool) []string {
 	if len(peers) < 2 {
 		return nil

@@ -109,8 +109,8 @@ func TestChosenPortsStayReserved(t *testing.T) {
 	}
 }
 
-// A node that has lost its data must find the others instead of bootstrapping a
-// second cluster.
+// A node that has lost its data must find the other nodes instead of
+// bootstrapping a second cluster.
 func TestOnlyEmptyClusterIsBootstrapped(t *testing.T) {
 	addrs := []string{"a:1", "b:2", "c:3"}
 	if got := clusterFlags(addrs[:1], 0, true); len(got) != 0 {

@@ -17,8 +17,8 @@ import (
 // dev.
 const devContext = "dev"
 
-// admit creates the token of commands and the nodes' token file. It keeps the
-// token of an earlier start.
+// admit creates the token of commands and the nodes' token file. It keeps
+// the token of an earlier run.
 func (c *Cluster) admit(ctx context.Context, data string) error {
 	dir, err := filepath.Abs(data)
 	if err != nil {

@@ -24,8 +24,9 @@ func (l *Live) follow(ctx context.Context, entityType string) {
 	}
 }
 
-// tail shows lines until the stream ends, and returns the time of the last one.
-// It skips lines from before since, which were shown already.
+// tail shows lines until the stream ends, and returns the time of the last
+// line. It skips lines that are older than since, because they were shown
+// already.
 func (l *Live) tail(ctx context.Context, entityType string, since time.Time) time.Time {
 	s, err := l.Dial(ctx)
 	if err != nil {

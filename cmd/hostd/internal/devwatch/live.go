@@ -100,9 +100,9 @@ func (l *Live) Run(ctx context.Context) {
 	}
 }
 
-// Update builds the project, makes the nodes serve it, and reports whether they
-// do. If they do not, it prints the reason, and they continue to serve the
-// previous module.
+// Update builds the project, makes the nodes serve it, and reports whether
+// they serve it. If they do not, Update prints the reason, and the nodes
+// continue to serve the previous module.
 func (l *Live) Update(ctx context.Context) bool {
 	began := time.Now()
 	err := l.update(ctx, began)

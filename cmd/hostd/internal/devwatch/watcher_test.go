@@ -46,8 +46,8 @@ func await(t *testing.T, w *watcher, what string) {
 	}
 }
 
-// TestSourcesAreWatched checks the sources of a project, including those in
-// directories that are created later.
+// TestSourcesAreWatched checks the sources of a project, including sources
+// in directories that are created later.
 func TestSourcesAreWatched(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "below"), 0o755); err != nil {

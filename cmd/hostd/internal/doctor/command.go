@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// Exit codes in addition to those of all commands.
+// Exit codes in addition to the codes that all commands have.
 const (
 	exitWarning  = 3
 	exitCritical = 4

@@ -184,7 +184,7 @@ var states = map[string]func(f *facts) Severity{
 	"rollout-aborted": func(f *facts) Severity { f.Types[0].Aborted = "faults>0"; return Note },
 }
 
-// alsoFound lists findings that come with another one.
+// alsoFound lists the findings that come together with another finding.
 var alsoFound = map[string][]string{
 	"shard-without-majority": {"node-unreachable"},
 	"replicas-missing":       {"node-unreachable"},
@@ -295,8 +295,9 @@ func findingIDs(t *testing.T, files ...string) map[string]string {
 	return out
 }
 
-// TestIdsAreOneArgument: an operator may copy a command that fixes a finding
-// into a shell, and clients choose the ids of entities.
+// TestIdsAreOneArgument: an entity id is one argument of a command that
+// fixes a finding, whatever id a client has chosen, because an operator may
+// copy the command into a shell.
 func TestIdsAreOneArgument(t *testing.T) {
 	for id, want := range map[string]string{
 		"visits":          "visits",

@@ -25,8 +25,8 @@ const (
 	maxNodes       = 256
 	maxTypes       = 1000
 	maxQuarantined = 100 // limit for each type; more entities are counted as "at least"
-	// Nodes, shards and types are asked concurrently, so that a call that hangs
-	// does not take time from the others.
+	// Nodes, shards and types are asked concurrently, so that a call that
+	// hangs does not take time from other calls.
 	nodePatience   = 3 * time.Second
 	shardsPatience = 3 * time.Second
 	typesPatience  = 3 * time.Second // time limit for the calls about all types
@@ -56,11 +56,11 @@ type nodeFacts struct {
 	ID, Address string
 	Err         error // why the node was not reached or is not trusted
 	NotReady    string
-	// CertUntil is the end of its server certificate or of an authority above
-	// it, whichever is first; zero without TLS.
+	// CertUntil is when the node's server certificate or an authority above
+	// it ends, whichever is first; zero without TLS.
 	CertUntil time.Time
-	// Ahead is how far its clock is ahead of this machine's. Its error is
-	// AheadError.
+	// Ahead is how far the node's clock is ahead of this machine's, with an
+	// error of at most AheadError.
 	Ahead, AheadError time.Duration
 	Metrics           samples // nil if it does not show them to this caller
 }

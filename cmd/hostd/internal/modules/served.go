@@ -13,8 +13,8 @@ import (
 // serves.
 func PartsText(m *modulev1.Module) string { return strings.Join(PartsOf(m), "; ") }
 
-// PartsOf describes, for each such type, the part whose entities the module
-// serves.
+// PartsOf describes, for each entity type that a different module serves,
+// the part of the type whose entities the module m serves.
 func PartsOf(m *modulev1.Module) []string {
 	var out []string
 	for _, p := range m.GetParts() {

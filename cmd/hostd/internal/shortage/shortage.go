@@ -23,9 +23,9 @@ type Shortage struct {
 	// voters, so that they serve nothing.
 	Lacking, Halted int
 	// Survives is how many more nodes may fail, whichever they are, before some
-	// shard loses its majority; negative if a shard has none now. Weakest is
-	// the number of shards that survive no more than that. Both are 0 if no
-	// shard is placed.
+	// shard loses its majority; negative if a shard has no majority now.
+	// Weakest is the number of shards that survive no more failures than
+	// Survives. Both are 0 if no shard is placed.
 	Survives, Weakest int
 	unknown           error
 }

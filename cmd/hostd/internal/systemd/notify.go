@@ -38,7 +38,7 @@ func (n Notifier) Ready() error { return n.send("READY=1\nSTATUS=serving") }
 // Stopping notifies the manager that the node is stopping.
 func (n Notifier) Stopping() error { return n.send("STOPPING=1\nSTATUS=stopping") }
 
-// Starting notifies the manager of the reason why the start is waiting.
+// Starting notifies the manager of what the starting node is waiting for.
 func (n Notifier) Starting(what string) error { return n.send("STATUS=" + what) }
 
 // Watch notifies the manager that the process is alive, twice per watchdog

@@ -101,8 +101,8 @@ func hot(ctx context.Context, s *cli.Session, o options, p *picture) error {
 	return err
 }
 
-// follow shows measurements until ctx ends. If its node ends, it continues at
-// the next one.
+// follow shows measurements until ctx ends. If its node ends, it continues
+// at the next node.
 func follow(ctx context.Context, s *cli.Session, o options) error {
 	for {
 		err := show(ctx, s, o)

@@ -150,7 +150,7 @@ func (n *node) appendMap(dst []byte, p unsafe.Pointer, depth int) ([]byte, error
 	return append(dst, '}'), nil
 }
 
-// appendInt does the same as strconv.AppendInt without calling other functions.
+// appendInt is strconv.AppendInt in base 10, without calls of other functions.
 func appendInt(dst []byte, v int64) []byte {
 	var digits [20]byte
 	u := uint64(v)

@@ -304,8 +304,8 @@ func (n *node) decodeSlice(d *decoder, p unsafe.Pointer) error {
 	}
 }
 
-// decodeArray skips elements beyond the array's length and leaves missing ones
-// zero.
+// decodeArray skips elements beyond the array's length and leaves missing
+// elements zero.
 func (n *node) decodeArray(d *decoder, p unsafe.Pointer) error {
 	if err := d.open('[', "a list"); err != nil {
 		return err

@@ -21,8 +21,8 @@ var (
 )
 
 // methods reports whether t has its own methods to encode and decode itself. It
-// returns an error if t has only one of the two, because its output could then
-// not be decoded.
+// returns an error if t has only one of these methods, because its output could
+// then not be decoded.
 func methods(t reflect.Type, path string) (op, bool, error) {
 	pointer := reflect.PointerTo(t)
 	for _, pair := range []struct {

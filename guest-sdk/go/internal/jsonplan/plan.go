@@ -100,7 +100,7 @@ const (
 )
 
 // Integer operations, indexed by the binary logarithm of the integer's size.
-// int and int64 share one.
+// int and int64 share an operation.
 var (
 	intOps  = [...]op{opInt8, opInt16, opInt32, opInt64}
 	uintOps = [...]op{opUint8, opUint16, opUint32, opUint64}

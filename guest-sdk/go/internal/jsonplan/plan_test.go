@@ -162,7 +162,8 @@ func TestMatchesStandardLibrary(t *testing.T) {
 }
 
 // TestAcceptsAndRejectsLikeStandardLibrary decodes the same texts into the same
-// types with this package and with encoding/json.
+// types with this package and with encoding/json, which must accept and reject
+// the same texts.
 func TestAcceptsAndRejectsLikeStandardLibrary(t *testing.T) {
 	texts := []string{
 		``, ` `, `null`, `true`, `false`, `tru`, `nul`, `nullx`, `0`, `-0`, `-`, `01`, `1.`, `.1`, `1e`, `1e+`, `1E-2`, `1.5`, `+1`, `1 2`,

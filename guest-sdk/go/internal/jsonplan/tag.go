@@ -7,7 +7,8 @@ import (
 )
 
 // tag is a field's parsed hostd tag, which describes its schema. Its options
-// are separated by commas; desc is the last one and contains the rest of the text.
+// are separated by commas; desc is the last option and contains the rest of the
+// text.
 type tag struct {
 	required    bool
 	min, max    string // values of min=N and max=N

@@ -1,6 +1,6 @@
-// Kinds has an entity type of each special kind: one that stores its state and
-// no events, one with a single entity, one whose entities are always on, one
-// with a schedule, and one that stores nothing.
+// Kinds has an entity type of each special kind: a type that stores its state
+// and no events, a type with a single entity, a type whose entities are always
+// on, a type with a schedule, and a type that stores nothing.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"

@@ -97,7 +97,8 @@ type Item struct {
 	Quantity int64  `json:"quantity"`
 }
 
-// Load is the payload of a heavy command and says how much it writes.
+// Load is the payload of a heavy command and says how many bytes the command
+// writes.
 type Load struct {
 	Items  []Item `json:"items"`
 	Pad    string `json:"pad"`

@@ -17,6 +17,7 @@
 //   RUN_EXISTS     already_exists       a run of this id has another input
 //   RUN_ENDED      failed_precondition  the run has ended
 //   NOT_A_WORKFLOW failed_precondition  the type is not a workflow
+//   TOO_MANY_RUNS  resource_exhausted   the shard has too many open runs of the type
 
 package workflowv1
 

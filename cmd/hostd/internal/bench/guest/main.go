@@ -1,6 +1,6 @@
 // The module with which hostd bench measures the lives of entities: a counter
-// that leaves memory on command, an entity whose state has any wanted size, one
-// that sets timers, and an always-on one.
+// that leaves memory on command, an entity whose state has any wanted size,
+// an entity that sets timers, and an always-on entity.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"

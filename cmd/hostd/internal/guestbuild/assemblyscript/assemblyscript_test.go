@@ -58,8 +58,8 @@ func TestBuildErrorsHaveFileAndLine(t *testing.T) {
 	})
 }
 
-// The project's compiler takes precedence over one in a directory above it, and
-// that over the one in the path.
+// The project's compiler takes precedence over a compiler in a directory
+// above it, which takes precedence over the compiler in the path.
 func TestProjectCompilerTakesPrecedence(t *testing.T) {
 	root := t.TempDir()
 	dir, bin := filepath.Join(root, "a", "project"), filepath.Join(root, "bin")

@@ -52,8 +52,8 @@ func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 	return toolchain.Run(ctx, dir, log, clang, args...)
 }
 
-// find returns the compiler: the named one, if it is clang, or else the one in
-// the path. Its linker must be installed too.
+// find returns the named compiler if it is clang, and otherwise the compiler
+// in the path. Its linker must be installed too.
 func find(named string) (string, error) {
 	clang := "clang"
 	if base := filepath.Base(named); len(base) >= len(clang) && base[:len(clang)] == clang {

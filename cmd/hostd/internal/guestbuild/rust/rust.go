@@ -60,8 +60,8 @@ func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 	return err
 }
 
-// candidates returns the compilers to try, in order: the one in RUSTC, then
-// those in the path.
+// candidates returns the compilers to try, in order: the compiler in RUSTC,
+// then the compilers in the path.
 func candidates() []string {
 	list := []string{os.Getenv("RUSTC")}
 	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/bin", "/usr/local/bin") {
@@ -70,8 +70,9 @@ func candidates() []string {
 	return list
 }
 
-// find returns the first rustc that has the standard library of the target: a
-// machine may have several, of which only some have it.
+// find returns the first rustc that has the standard library of the target:
+// a machine may have several compilers, of which only some have this
+// library.
 func find(ctx context.Context, candidates []string) (string, error) {
 	found := false
 	for _, rustc := range candidates {

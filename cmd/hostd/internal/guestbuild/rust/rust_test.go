@@ -38,7 +38,8 @@ func TestBuildErrorsHaveFileAndLine(t *testing.T) {
 	})
 }
 
-// Of several compilers the first one with the library is used.
+// Of several compilers, the first that has the standard library of the
+// target is used.
 func TestCompilerWithoutLibraryIsSkipped(t *testing.T) {
 	dir := t.TempDir()
 	compiler := func(name, sysroot string) string {

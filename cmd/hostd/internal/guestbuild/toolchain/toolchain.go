@@ -31,8 +31,9 @@ func Missing(tool, install string) error {
 // sdkDir is the directory of the SDK's sources in a project.
 const sdkDir = "hostd-sdk"
 
-// SDK returns the directory of the SDK's sources: the project's own if it has
-// one, otherwise a copy of the embedded sources below scratch.
+// SDK returns the directory of the SDK's sources: the project's own
+// directory if it exists, otherwise a copy of the embedded sources below
+// scratch.
 func SDK(dir, scratch string, carried fs.FS) (string, error) {
 	own := filepath.Join(dir, sdkDir)
 	switch info, err := os.Stat(own); {

@@ -15,6 +15,7 @@
 //   RUN_EXISTS     already_exists       a run of this id has another input
 //   RUN_ENDED      failed_precondition  the run has ended
 //   NOT_A_WORKFLOW failed_precondition  the type is not a workflow
+//   TOO_MANY_RUNS  resource_exhausted   the shard has too many open runs of the type
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
