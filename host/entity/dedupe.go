@@ -27,14 +27,15 @@ func (e *entity) updateFilter(final bool) *window.Filter {
 }
 
 // windowBuilt sets what the rebuilt window knows about forgotten commands.
-func (e *entity) windowBuilt(before int64) {
-	e.seen.EndRebuild(&e.shard.opts.Window, before, e.shard.logNow(), e.extra != nil && e.extra.beyond.Partial)
+// skipped is that of window.Batch.
+func (e *entity) windowBuilt(before int64, skipped bool) {
+	e.seen.EndRebuild(&e.shard.opts.Window, before, e.shard.logNow(), skipped || e.extra != nil && e.extra.beyond.Partial)
 }
 
-// rejectForgotten rejects a retry if the entity may have executed and forgotten
-// an earlier attempt. If only a part of the window is in memory, it first
-// reloads the entity with the whole window, and the request is served before
-// others.
+// rejectForgotten rejects a retry if the entity may have executed and
+// forgotten an earlier attempt. If only a part of the window is in memory, it
+// first reloads the entity with the whole window; the request then comes
+// before other requests.
 func (d *decider) rejectForgotten(e *entity, r *request.Request, now int64) bool {
 	if !r.Again || r.First.IsZero() || e.seen.Reaches(e.shard.FirstAttempt(d.now, r.First, now)) {
 		return false
@@ -64,8 +65,8 @@ func (e *entity) answerKnown(r *request.Request, hash uint64, now int64) bool {
 }
 
 // mayBeOlder reports whether the command's id may be in a part of the window
-// that is not in memory. If so, it reloads the entity with its whole window,
-// and the request is served before others.
+// that is not in memory. If so, it reloads the entity with its whole window;
+// the request then comes before other requests.
 func (d *decider) mayBeOlder(e *entity, r *request.Request) bool {
 	if e.extra == nil || !e.extra.beyond.MayHold(r.ID) {
 		return false
@@ -74,8 +75,8 @@ func (d *decider) mayBeOlder(e *entity, r *request.Request) bool {
 	return true
 }
 
-// readWhole reloads an entity with its whole window and then serves the request
-// before others.
+// readWhole reloads an entity with its whole window. The request is then the
+// first that the entity serves.
 func (d *decider) readWhole(e *entity, r *request.Request) {
 	e.waiting.Unshift(r)
 	e.extra.whole = true

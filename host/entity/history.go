@@ -15,11 +15,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// HistoryReader reads the applied state, in order and verified, even if it has
-// not reached the store yet. Read calls fn with every record that ends at from
-// or later, and with the hash of the chain after it. If from is 0 it reads all
-// records, including those of commands before the first event. The record is
-// valid only during fn.
+// HistoryReader reads the applied state, in order and verified, even if it
+// has not reached the store yet. Read calls fn with every record that ends at
+// from or later, and with the hash of the chain after that record. If from is
+// 0 it reads all records, including those of commands before the first event.
+// The record is valid only during fn.
 type HistoryReader interface {
 	Read(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, from journal.Sequence,
 		fn func(rec *journal.Record, after journal.Hash) error) error
@@ -28,16 +28,16 @@ type HistoryReader interface {
 	ReadSince(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, snapshot *journal.Snapshot,
 		fn func(rec *journal.Record, after journal.Hash) error) error
 	// ReadRecent is Read from 0, except that it may skip old records of an
-	// entity that never had an event. It reads at least the longest tail of
-	// clients' commands that is within the limits, unless that tail has many
-	// times as many other records, and reports whether it has skipped records.
-	// step is called with the size of each record that is read only to find
-	// where to begin; it may block, and its error ends the read.
+	// entity that never had an event. It does not skip the latest client
+	// commands that fit into the limits, unless these are spread over many times
+	// as many other records. It reports whether it has skipped records. step is
+	// called with the size of each record that is read only to find where to
+	// begin; it may block, and its error ends the read.
 	ReadRecent(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, commands, replyBytes int, age int64, step func(bytes int) error,
 		fn func(rec *journal.Record, after journal.Hash) error) (skipped bool, err error)
-	// Snapshot returns the newest snapshot of the entity that use accepts, with
-	// a sequence lower than below, or any sequence if below is 0. It returns
-	// nil if there is none.
+	// Snapshot returns the newest snapshot of the entity that use accepts and
+	// whose sequence is lower than below; 0 for below means no limit. It returns
+	// nil if there is no such snapshot.
 	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, use journal.SnapshotUse,
 		below journal.Sequence) (*journal.Snapshot, error)
 	// IsAbsent returns true if it is known without I/O that the entity never
@@ -83,13 +83,13 @@ type historyLoad struct {
 	ID     sharding.EntityID
 	Shard  sharding.ShardID
 	Type   *Type
-	Below  journal.Sequence // only snapshots with a lower sequence load; 0 for no limit
+	Below  journal.Sequence // only snapshots with a lower sequence are loaded; 0 for no limit
 	Whole  bool             // read the whole window
 	Limits window.Limits    // limits of the window
 	End    journal.Sequence // sequence of the last record to read; 0 reads all
-	// Beyond, if it is set, is called before each record once the load has read
-	// costlyBytes, also those that it reads to find where to begin. It may
-	// block; an error ends the load.
+	// Beyond, if set, is called before each further record once the load has
+	// read costlyBytes. Records that are read only to find where to begin count
+	// too. Beyond may block, and its error ends the load.
 	Beyond func() error
 
 	read     int              // bytes of records that were read
@@ -168,9 +168,9 @@ var (
 // entity can still be in flight.
 const loadAttempts = 4
 
-// Read reads the history and emits it in chunks. emit blocks until the executor
-// has room. The last chunk has the error, if there is one. If ctx ends, there
-// is no last chunk.
+// Read reads the history and emits it in chunks. emit blocks until the
+// executor has room. The last chunk has the error if the read failed. If ctx
+// ends, there is no last chunk.
 func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int, emit func(*historyChunk) error) {
 	var ch *historyChunk
 	var err error
@@ -309,7 +309,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 	case from == 0 && snap == nil && l.Limits.Commands > 0 && !l.Type.Workflow: // a run needs its first record, which has the length of its chain
 		var skipped bool
 		if skipped, err = h.ReadRecent(ctx, l.Shard, l.ID, l.Limits.Commands, l.Limits.ReplyBytes, l.Limits.ClientMaxAge, l.charge, visit); skipped {
-			ch.Seen.Before = begins
+			ch.Seen.Before, ch.Seen.Skipped = begins, true
 		}
 	default:
 		err = read(from)
@@ -372,8 +372,8 @@ func (c *runChain) add(rec *journal.Record) {
 }
 
 // snapshot returns the newest snapshot that the type's module loads. Once the
-// guest has refused a snapshot, those of last resort are excluded, because only
-// the newest snapshot of an entity was verified.
+// guest has refused a snapshot, snapshots in ForeignSnapshots.IfTruncated are
+// excluded, because only the newest snapshot of an entity was verified.
 func (l *historyLoad) snapshot(ctx context.Context, h HistoryReader) (*journal.Snapshot, error) {
 	use := l.Type.SnapshotUse
 	if l.Below > 0 && l.End == 0 && !l.Type.Durable {

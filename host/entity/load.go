@@ -17,6 +17,7 @@ type load struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	before int64           // see window.Batch.Before
+	skip   bool            // see window.Batch.Skipped
 	chunks []*historyChunk // chunks received and not applied
 	credit chan struct{}   // one token for each chunk that the executor has taken
 }
@@ -105,7 +106,7 @@ func (c *core) noteChunk(e *entity, l *load, ch *historyChunk) {
 	}
 	e.noteAll(ch.Seen)
 	c.weigh(e)
-	l.before = max(l.before, ch.Seen.Before)
+	l.before, l.skip = max(l.before, ch.Seen.Before), l.skip || ch.Seen.Skipped
 }
 
 // grantChunk allows the loader to send another chunk.
@@ -140,7 +141,7 @@ func (c *core) chunkApplied(e *entity, v *guestCall) {
 		return
 	}
 	l.cancel()
-	e.windowBuilt(l.before)
+	e.windowBuilt(l.before, l.skip)
 	c.weigh(e)
 	e.phase, e.sequence, e.hash, e.replay = inMemory, ch.Sequence, ch.Hash, ch.Replay
 	e.exists = ch.Exists
@@ -191,7 +192,7 @@ func (c *core) loadFault(e *entity, err error) {
 }
 
 // fallBack loads an entity again without the snapshot on which the guest
-// failed, from an older one or from the first event.
+// failed, from an older snapshot or from the first event.
 func (c *core) fallBack(e *entity, err error) {
 	e.extra.below = e.extra.load.From()
 	c.opts.Logger.Warn("cannot load a snapshot", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)

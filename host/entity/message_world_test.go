@@ -54,8 +54,8 @@ func (w *world) Received(_ sharding.ShardID, e, source sharding.EntityID) (uint6
 	return w.messages.received[pair{source, e}], nil
 }
 
-// IsAbsent recognizes an absent entity at every second load only. It may always
-// report that an entity is not absent.
+// IsAbsent recognizes an absent entity only at every second load. It may
+// always report that an entity is not absent.
 func (w *world) IsAbsent(_ sharding.ShardID, e sharding.EntityID) bool {
 	return w.core.stats.Loads%2 == 0 && w.heads[e.ID] == nil
 }
@@ -73,7 +73,7 @@ func (w *world) ReadRecent(ctx context.Context, shard sharding.ShardID, e shardi
 		return false, w.Read(ctx, shard, e, 0, fn)
 	}
 	first, n, replies := len(all)-1, 0, 0
-	for ; first > 0 && n <= commands && replies <= replyBytes && all[len(all)-1].RecordedAt-all[first].RecordedAt <= age; first-- {
+	for ; first > 0 && n <= commands && replies <= replyBytes && all[len(all)-1].RecordedAt-all[first].RecordedAt <= age && len(all)-first <= 4*commands; first-- {
 		if !all[first].Internal() {
 			n, replies = n+1, replies+len(all[first].Reply)
 		}
@@ -152,7 +152,7 @@ func (w *world) answerWithMessages(out []byte, req *abi.Request) []byte {
 	return out
 }
 
-// token returns a random token for a send; every fourth send has none.
+// token returns a random token for a send; every fourth send has no token.
 func (w *world) token() []byte {
 	if w.rnd.IntN(4) == 0 {
 		return nil
@@ -297,9 +297,9 @@ type delivery struct {
 	s journal.Message
 }
 
-// pairWindow is the number of concurrent deliveries per channel. It is more
-// than one so that a message that finds no room does not block later ones,
-// whose execution may free that room.
+// pairWindow is the number of concurrent deliveries per channel. With only
+// one, a message that finds no room would block later messages, whose
+// execution may free that room.
 const pairWindow = 5
 
 // waiting returns the messages of the outbox whose channel may have another
@@ -308,9 +308,9 @@ func (p *messages) waiting() []journal.Message {
 	return slices.DeleteFunc(slices.Clone(p.outbox), func(s journal.Message) bool { return p.flying[pair{s.Source, s.Destination}] >= pairWindow })
 }
 
-// pumpOnce either delivers a message from the outbox or acknowledges some.
-// Usually it delivers the next message, rarely one that is too early or was
-// delivered before.
+// pumpOnce either delivers a message from the outbox or acknowledges
+// delivered messages. Usually it delivers the next message, rarely a message
+// whose turn has not come or that was delivered before.
 func (w *world) pumpOnce() {
 	p := &w.messages
 	if len(p.arrived) > 0 && w.rnd.IntN(3) == 0 {
@@ -334,7 +334,7 @@ func (w *world) pumpOnce() {
 		return
 	}
 	s := waiting[w.rnd.IntN(min(len(waiting), 1+w.rnd.IntN(4)))]
-	if w.rnd.IntN(20) == 0 { // as an outbox dispatcher does whose knowledge is outdated
+	if w.rnd.IntN(20) == 0 { // like an outbox dispatcher whose knowledge is outdated
 		s = p.all[pair{s.Source, s.Destination}][w.rnd.Uint64N(s.Number)]
 	}
 	d := &request.Delivery{Source: s.Source, Number: s.Number, After: s.Number - 1, OnReply: s.OnReply, OnReject: s.OnReject, Token: s.Token}
@@ -394,7 +394,7 @@ func (a *acknowledger) Complete(r *request.Request) {
 	if r.Kind == request.Redeliver && r.Result.Err == nil {
 		a.w.messages.dead++
 	}
-	if r.Kind == request.Acknowledge && r.Result.Err != nil { // acknowledge these messages again later
+	if r.Kind == request.Acknowledge && r.Result.Err != nil { // the messages must be acknowledged again later
 		a.w.messages.arrived = append(a.w.messages.arrived, r.Delivery.Arrived...)
 	}
 }

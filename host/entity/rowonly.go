@@ -24,7 +24,7 @@ func (c *core) makeRowOnly(e *entity, ch *historyChunk) bool {
 	e.extra.load, e.extra.rowOnly, e.extra.whole, e.extra.below = nil, true, false, 0
 	c.takeCommands(e, l)
 	c.noteChunk(e, l, ch)
-	e.windowBuilt(l.before)
+	e.windowBuilt(l.before, l.skip)
 	c.weigh(e)
 	e.phase, e.sequence, e.hash, e.exists = inMemory, ch.Sequence, ch.Hash, true
 	e.setOutbox(int(ch.Outbox), ch.AsOf)

@@ -17,7 +17,7 @@ type clocks struct {
 	passed time.Duration
 	pace   time.Duration // duration of a step
 	differ time.Duration // maximum difference between leaders' clocks
-	off    time.Duration // offset of this leader's clock
+	off    time.Duration // offset of the current leader's clock
 
 	servers bool // some commands get their ids from the server
 }
@@ -158,6 +158,25 @@ func TestForgottenRetryIsRejected(t *testing.T) {
 				t.Error(w.problems[0])
 			}
 		})
+	}
+}
+
+// TestRetryBehindSkippedRecordsIsRejected builds the window of an entity without
+// events. If its records since a command were too many to be read, although the
+// window is nearly empty, a retry of the command must be rejected, because the
+// load does not know whether the command was executed.
+func TestRetryBehindSkippedRecordsIsRejected(t *testing.T) {
+	for _, skipped := range []bool{true, false} {
+		w := quiet(t)
+		e := &entity{shard: w.core.shard(worldShard)}
+		e.shard.clock = w.now.UnixNano()
+		begins := e.shard.logNow() - int64(time.Minute) // younger than what a window forgets by age
+		l := &load{}
+		w.core.noteChunk(e, l, &historyChunk{Seen: window.Batch{Before: begins, Skipped: skipped}})
+		e.windowBuilt(l.before, l.skip)
+		if e.seen.Reaches(begins-int64(time.Second)) == skipped {
+			t.Errorf("skipped %v: a command before the first record that was read is known not to be executed: %v", skipped, !skipped)
+		}
 	}
 }
 

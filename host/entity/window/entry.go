@@ -183,6 +183,9 @@ type Batch struct {
 	packed []byte
 	count  int
 	Before int64 // if not 0, there may be earlier commands, but none that is younger than this time
+	// Skipped means that the read left out records for other reasons than the
+	// limits of the window, so that commands up to Before may be among them.
+	Skipped bool
 }
 
 // Bytes is the size of the batch in memory.

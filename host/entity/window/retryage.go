@@ -47,7 +47,8 @@ func (l *Lead) FirstAttempt(now, first time.Time, logNow int64) int64 {
 	if age > led {
 		return l.Clock - int64(age-led+ClocksAgree)
 	}
-	// A wall clock that was set forward since must not make the age smaller.
+	// A wall clock that was set forward since then must not make the age
+	// smaller.
 	return min(logNow, max(l.At.UnixNano(), l.Clock)+int64(led)) - int64(age)
 }
 
@@ -56,15 +57,17 @@ func (l *Lead) FirstAttempt(now, first time.Time, logNow int64) int64 {
 // older than the window is younger than before.
 //
 // If the window is not full, a tighter bound may hold, for example after an
-// entity's timers have fired for long after a few commands. A window that is
-// not full has forgotten its latest commands by age alone: when it forgot a
-// command for lack of room it was full, and it stopped being full only by
-// forgetting by age a command that is as young. This holds for the windows of earlier
-// leaders too. The last command that was forgotten by age was older than the
-// shorter of the maximum ages when a later one came, by the clock of this leader
-// or of an earlier one.
+// entity's timers have fired for long after a few commands. A window forgets
+// a command for lack of room only while it is full, and it stops being full
+// only when it forgets, by age, a command that is at least as recent. So if
+// the window is not full now, the most recent of all forgotten commands was
+// forgotten by age. This holds for the windows of earlier leaders too. That
+// command was older than the shorter of the maximum ages when a later command
+// came, by the clock of this leader or of an earlier one.
 //
-// partial reports whether older commands are not in memory.
+// partial reports whether commands that the window could hold are not in it:
+// they are not in memory, or the records were not read. The tighter bound does
+// not hold then.
 func (w *Window) EndRebuild(l *Limits, before, logNow int64, partial bool) {
 	if before != 0 && !partial && !l.Full(w.Size()) {
 		aged := logNow - min(l.ServerMaxAge, l.ClientMaxAge) + int64(ClocksAgree)
