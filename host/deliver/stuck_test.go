@@ -9,9 +9,9 @@ import (
 )
 
 // answerers lets entities of the type "callee" execute the messages of runs,
-// unless their executor would make them wait, and return an outcome for each. It
-// returns the number of outcomes that a run has accepted. While faults is set,
-// runs accept none.
+// unless their executor would make them wait, and return an outcome for each
+// message. It returns the number of outcomes that a run has accepted. While
+// faults is set, runs accept no outcome.
 func (b *bench) answerers(faults *bool) (accepted map[sharding.EntityID]int) {
 	accepted = map[sharding.EntityID]int{}
 	b.fails = func(r *request.Request) error {
@@ -35,7 +35,7 @@ func (b *bench) answerers(faults *bool) (accepted map[sharding.EntityID]int) {
 // A run that faults at each outcome and asks 10,000 entities, as fast as its
 // outbox allows, gets no more outcomes than were under way when the first one
 // failed: other entities are not asked until the run works again. Messages of
-// others arrive meanwhile, and nothing is lost.
+// other entities arrive meanwhile, and no message is lost.
 func TestOutcomesOfAFaultingRunAreBounded(t *testing.T) {
 	const asks, outbox = 10_000, 1024
 	b, faults := newBench(t, Options{}), true
@@ -87,8 +87,9 @@ func TestOutcomesOfAFaultingRunAreBounded(t *testing.T) {
 	}
 }
 
-// If the outcomes of many entities of a type wait in a shard, messages of all
-// its entities that want an outcome wait. Other types are not affected.
+// If the outcomes of many entities of a type wait in a shard, a message that
+// wants an outcome waits, whichever entity of that type has sent it. Other
+// types are not affected.
 func TestOutcomesOfATypeAreBounded(t *testing.T) {
 	for name, opts := range map[string]Options{"by number": {TypeOutcomes: 10}, "by size": {TypeOutcomeBytes: 10 * (256 + 100)}} {
 		b, faults := newBench(t, opts), true
@@ -110,5 +111,25 @@ func TestOutcomesOfATypeAreBounded(t *testing.T) {
 		if stuck("run", 1) || b.core.Stats().Stuck != 0 {
 			t.Errorf("%s: %d channels are counted in a shard that the node does not lead", name, b.core.Stats().Stuck)
 		}
+	}
+}
+
+// A run whose outcomes wait in many channels holds back its own messages, and
+// counts for its type no more than its share.
+func TestOneEntityDoesNotHoldItsType(t *testing.T) {
+	b, faults := newBench(t, Options{TypeOutcomes: shareOutcomes + 1}), true
+	b.answerers(&faults)
+	stuck := func(n int) bool { return b.core.core.stuck.isStuck(&b.core.core.opts, worldShard, entityOf("run", n)) }
+	for i := range 2 * shareOutcomes {
+		b.add(entityOf("run", 1), entityOf("callee", i), 1)
+	}
+	b.run(time.Minute, func() bool { return b.core.Stats().Stuck == 2*shareOutcomes })
+	if !stuck(1) || stuck(2) {
+		t.Errorf("the run waits: %v, another one: %v", stuck(1), stuck(2))
+	}
+	b.add(entityOf("run", 3), entityOf("callee", 1000), 1)
+	b.run(time.Minute, func() bool { return stuck(3) })
+	if !stuck(2) {
+		t.Error("the outcomes of two runs exceed the limit of their type, and another run does not wait")
 	}
 }
