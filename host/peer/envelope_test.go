@@ -31,6 +31,10 @@ func TestEnvelopeBoundsMessages(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
+	long := bytes.Repeat([]byte("0123456789abcdef"), maxMessageBytes/16)
+	if data, err := readEnvelope(envelope(0, uint32(len(long)), string(long)), maxMessageBytes); err != nil || !bytes.Equal(data, long) {
+		t.Errorf("a message of %d bytes: %d bytes, %v", len(long), len(data), err)
+	}
 	want := &batch{frames: [][]byte{[]byte("abc"), []byte("d")}, heartbeat: 7, turns: 9}
 	data, err := readEnvelope(bufio.NewReader(bytes.NewReader(appendEnvelope(nil, want))), maxMessageBytes)
 	if err != nil {

@@ -64,8 +64,8 @@ type observedBody struct {
 	bytes atomic.Uint64
 }
 
-// Read implements io.Reader. After the call was aborted, it fails, even if the
-// handler has set a new deadline since.
+// Read implements io.Reader. After the call was aborted, Read fails, even if
+// the handler has set a new deadline in the meantime.
 func (b *observedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.of != nil && b.of.ended.Load() {
@@ -115,8 +115,9 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	return p.encodeError(err)
 }
 
-// beginLink makes the call the link from its node. A node has one link to this
-// one; a new link ends the previous one. Call end when the link has ended.
+// beginLink makes the call the link from its node. A node has one link to
+// this node; a new link ends the previous link. Call end when the link has
+// ended.
 func (p *Peers) beginLink(s *served, header http.Header) (end func(), err error) {
 	if err := p.enter(s); err != nil {
 		return nil, err
@@ -134,10 +135,11 @@ func (p *Peers) beginLink(s *served, header http.Header) (end func(), err error)
 		return nil, err
 	}
 	s.lift()
-	if s.ended.Load() {
+	if s.ended.Load() { // aborted between enter and lift, which removed the deadlines
+		s.deadline(time.Unix(1, 0))
 		s.peer.endLink(s)
 		p.leave(s)
-		return nil, ErrClosed // aborted between enter and lift
+		return nil, ErrClosed
 	}
 	return func() {
 		s.peer.endLink(s)
@@ -145,8 +147,8 @@ func (p *Peers) beginLink(s *served, header http.Header) (end func(), err error)
 	}, nil
 }
 
-// serveLink serves a link until it ends, and returns why. Its goroutine reads
-// frames and a second one sends heartbeats.
+// serveLink serves a link until it ends, and returns why. Its goroutine
+// reads frames, and a second goroutine sends heartbeats.
 func (p *Peers) serveLink(s *served, stream linkStream) error {
 	var heard atomic.Pointer[arrivedHeartbeat] // the last heartbeat that arrived
 	heard.Store(&arrivedHeartbeat{})
@@ -161,7 +163,7 @@ func (p *Peers) serveLink(s *served, stream linkStream) error {
 }
 
 // receive passes frames on until the stream ends. The end is always an error
-// for the other side, so that it makes a new link.
+// for the other side, so that the other side makes a new link.
 func (p *Peers) receive(stream linkStream, s *served, heard *atomic.Pointer[arrivedHeartbeat]) error {
 	var b batch
 	for {
@@ -188,7 +190,7 @@ func (p *Peers) receive(stream linkStream, s *served, heard *atomic.Pointer[arri
 }
 
 // sendHeartbeats sends an answer in each period. It ends a link on which nothing has
-// arrived for so long that its other side must have made a new one.
+// arrived for so long that the other side must have made a new link.
 func (p *Peers) sendHeartbeats(stream linkStream, s *served, heard *atomic.Pointer[arrivedHeartbeat], stop chan struct{}) {
 	ticker := time.NewTicker(p.opts.HeartbeatPeriod)
 	defer ticker.Stop()
@@ -218,12 +220,13 @@ func (p *Peers) sendHeartbeats(stream linkStream, s *served, heard *atomic.Point
 	}
 }
 
-// errOldLink: there is already a newer link of the same start of the node.
+// errOldLink: there is already a newer link of the same incarnation of the
+// node.
 var errOldLink = fmt.Errorf("%w: a newer connection of the node exists", ErrUnavailable)
 
 const (
-	// linksAtOnce is the number of links that a start of a node may begin at
-	// once, in addition to one per millisecond of its clock.
+	// linksAtOnce is the number of links that an incarnation of a node may
+	// begin at once, in addition to one per millisecond of its clock.
 	linksAtOnce = 1 << 16
 	// lateLinks is how long after the end of a link a lower number counts as an
 	// old link that arrives late. It is limited, because otherwise a forged
@@ -231,9 +234,9 @@ const (
 	lateLinks = 10 * time.Second
 )
 
-// mostLinks returns an upper bound for the number of a link. A node begins less
-// than one link per millisecond since its start, and its incarnation is the
-// time of that start.
+// mostLinks returns an upper bound for the number of a link. A node begins
+// less than one link per millisecond after its process has started, and its
+// incarnation is the time at which its process started.
 func mostLinks(incarnation uint64, now time.Time) uint64 {
 	ms := uint64(max(0, now.UnixMilli()))
 	return linksAtOnce + ms - min(ms, incarnation)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -36,10 +37,10 @@ const (
 )
 
 // overHTTP1 runs the link over HTTP/1.1 until it ends. It returns false without
-// having taken any frame if the other node does not accept that. The client
-// sends the body only after the node has answered 100 Continue, because a
-// server that does not accept the link would otherwise wait for the end of the
-// body before it answers.
+// having taken any frame if the other node does not accept links over
+// HTTP/1.1. The client sends the body only after the node has answered 100
+// Continue, because a server that does not accept the link would otherwise
+// wait for the end of the body before it answers.
 func (l *outbound) overHTTP1(ctx context.Context, address string) (accepted bool) {
 	transport, base := l.transport(true)
 	defer transport.CloseIdleConnections()
@@ -208,8 +209,17 @@ func readEnvelope(in *bufio.Reader, limit int) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", errMalformed, size, limit)
 	}
 	in.Discard(envelopeBytes)
-	data := make([]byte, size)
-	if _, err = io.ReadFull(in, data); errors.Is(err, io.EOF) {
+	// The memory for a large message grows with the bytes that arrive.
+	data := make([]byte, 0, min(size, batchBytes))
+	for len(data) < size && err == nil {
+		if len(data) == cap(data) {
+			data = slices.Grow(data, min(size-len(data), len(data)))
+		}
+		var n int
+		n, err = io.ReadFull(in, data[len(data):min(cap(data), size)])
+		data = data[:len(data)+n]
+	}
+	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return data, err
