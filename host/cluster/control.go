@@ -43,8 +43,8 @@ type preparer interface {
 type activations interface {
 	// Await waits until all activations up to the revision are served.
 	Await(ctx context.Context, revision uint64) error
-	// Counts returns, for entity types that two modules serve, what each of the
-	// two did.
+	// Counts returns, for entity types that two modules serve, the counters
+	// of each of the two modules.
 	Counts(entityTypes []string) ([]*peerv1.TypeCounts, error)
 }
 
@@ -87,7 +87,7 @@ type ControlOptions struct {
 type addresses interface {
 	// ClientAddress returns where clients reach this node.
 	ClientAddress() string
-	// PeerAddress returns where other nodes reach this one.
+	// PeerAddress returns where other nodes reach this node.
 	PeerAddress() string
 }
 
@@ -96,7 +96,8 @@ type addresses interface {
 // the bootstrap calls.
 type Control struct {
 	peer.NoControl
-	// Addresses are reported to nodes that probe this one. If nil, none are.
+	// Addresses are reported to nodes that probe this one. If Addresses is
+	// nil, no address is reported.
 	Addresses addresses
 
 	opened    atomic.Pointer[ControlOptions]
@@ -107,9 +108,9 @@ type Control struct {
 	blobs     arriving
 }
 
-// Applicants returns the nodes that asked this one for admission in the last
-// seconds and are not members, by name. The metadata shard cannot admit them
-// now.
+// Applicants returns, by name, the nodes that are not members and that asked
+// this one for admission in the last seconds. They wait because the metadata
+// shard cannot admit them now.
 func (c *Control) Applicants(view *meta.View) []meta.Member {
 	return slices.DeleteFunc(c.asking.list(time.Now()), func(m meta.Member) bool {
 		_, member := view.Member(m.Node)
@@ -118,8 +119,9 @@ func (c *Control) Applicants(view *meta.View) []meta.Member {
 }
 
 // Name sets the identity that Probe returns before the Control is open, and the
-// cluster that the node belongs to, if any. Other nodes must not bootstrap a
-// second cluster because this node is still starting.
+// cluster that the node belongs to, if any. Probes must name the cluster
+// already while this node is starting, so that other nodes do not bootstrap
+// a second cluster.
 func (c *Control) Name(node sharding.NodeID, incarnation uint64, cluster string) {
 	c.node.Store(&peerv1.ProbeResponse{NodeId: string(node), Incarnation: incarnation, ClusterId: cluster})
 }
@@ -143,8 +145,14 @@ func (c *Control) options() (*ControlOptions, error) {
 	return nil, errNotOpen
 }
 
-// Probe implements peer.Control.
-func (c *Control) Probe(context.Context) (*peerv1.ProbeResponse, error) {
+// probeConfirmTime bounds the read that confirms a leadership in the answer to a
+// probe. A probe waits for at most a second.
+const probeConfirmTime = 500 * time.Millisecond
+
+// Probe implements peer.Control. To a node that is not a member, this node names
+// itself as leader only if a read confirms that: such a node takes its absence
+// from the leader's members as proof that it was removed.
+func (c *Control) Probe(ctx context.Context) (*peerv1.ProbeResponse, error) {
 	r := &peerv1.ProbeResponse{}
 	if n := c.node.Load(); n != nil {
 		r.NodeId, r.Incarnation, r.ClusterId = n.GetNodeId(), n.GetIncarnation(), n.GetClusterId()
@@ -162,7 +170,14 @@ func (c *Control) Probe(context.Context) (*peerv1.ProbeResponse, error) {
 		return r, nil
 	}
 	r.ClusterId, r.ShardCount, r.ClusterName, r.Version = cluster.ID, cluster.Shards, o.Name, o.Version
-	if leader, known := o.Metadata.Leader(); known {
+	leader, known := o.Metadata.Leader()
+	if _, member := view.Member(peer.CallerOf(ctx).Node); known && !member && string(leader) == r.NodeId {
+		confirming, cancel := context.WithTimeout(ctx, probeConfirmTime)
+		known = o.Metadata.Confirm(confirming) == nil
+		cancel()
+		view = o.Metadata.View()
+	}
+	if known {
 		r.Leader = string(leader)
 		if m, ok := view.Member(leader); ok {
 			r.LeaderAddress = m.PeerEndpoint()
