@@ -88,8 +88,8 @@ type (
 	}
 	runCancelled struct{}
 	runResumed   struct{}
-	// runCheckpoint replaces the run's earlier history: the state is built from it
-	// and the events after it alone.
+	// runCheckpoint replaces the run's earlier history: the state is built only
+	// from the checkpoint and the events after it.
 	runCheckpoint struct {
 		Value       RawJSON    `json:"value,omitempty"` // input of the function
 		Input       string     `json:"input"`           // digest of the run's first input
@@ -555,6 +555,9 @@ func (w *workflow) commands() {
 		if s.run == nil || s.Status != RunRunning || d.decodeTo(&end, payload) != nil {
 			return nil
 		}
+		if end.Code == "" { // without a code the run would be completed
+			return Reject(CodeInvalidPayload, "the end of a run by the node needs a code")
+		}
 		w.finish(c, s.run, runEnded{Code: end.Code, Message: end.Message}) // also if its function cannot continue
 		return nil
 	})
@@ -647,9 +650,9 @@ func (w *workflow) decodable(input []byte) error {
 	return decode(w.in, input, reflect.New(w.inType).UnsafePointer())
 }
 
-// inputDigest identifies the first input after a checkpoint, which does not
-// contain it. A caller who starts the run with a different input of the same
-// digest gets this run.
+// inputDigest identifies the run's first input after a checkpoint, because the
+// checkpoint does not contain that input. A caller who starts the run with a
+// different input of the same digest gets this run.
 func inputDigest(input []byte) string {
 	h := fnv.New128a()
 	h.Write(input)

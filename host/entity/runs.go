@@ -45,10 +45,10 @@ func runStatus(out *abi.Output) journal.RunStatus {
 }
 
 // answerIdle answers a client's command that changes nothing about a run, and
-// reports whether this is one. Clients repeat a start to learn the result. If
-// each repetition wrote a record with the result, a caller could fill the disk.
-// No record remembers the command's id: a retry is decided again, as after a
-// rejection.
+// reports whether r is such a command. Clients repeat a start to learn the
+// result. If each repetition wrote a record with the result, a caller could
+// fill the disk. No record remembers the command's id: a retry is decided
+// again, as after a rejection.
 func (d *decider) answerIdle(e *entity, r *request.Request) bool {
 	out := &d.output
 	if !e.typ.Workflow || !e.exists || r.Kind != request.Command || timers.Of(r) != nil || len(out.Events)+len(out.Sends)+len(out.Timers) > 0 || out.Delete {
@@ -115,10 +115,16 @@ func (d *decider) limitRun(e *entity, env Env) {
 	limit := d.opts.Settings.RunLimits(e.id.Type).Time
 	ended := string(out.Events[n-1].Type) == abi.RunEnded
 	switch {
-	case limit == 0 || ended == d.beginsRun(e):
+	case ended == d.beginsRun(e):
 		return
 	case ended:
+		// The setting may have been removed since the run began.
+		if _, added := d.opts.Histories.TimerRoom(e.shard.id, e.id, [][]byte{[]byte(timerTimeLimit)}); added > 0 {
+			return
+		}
 		out.Timers = append(out.Timers, abi.Timer{Name: []byte(timerTimeLimit), Cancel: true})
+		return
+	case limit == 0:
 		return
 	}
 	at := env.Now + int64(limit)
@@ -131,9 +137,9 @@ func (d *decider) limitRun(e *entity, env Env) {
 const codeTooManySteps = "too_many_steps"
 
 // commandEnd is the internal command by which the node lets the module end a
-// run: with the event abi.RunEnded, whose payload is that of the command, and
-// with messages to the run's parent and children, which only the module knows.
-// The SDKs define it.
+// run: with the event abi.RunEnded, which has the payload of the command, and
+// with messages to the run's parent and children, which only the module
+// knows. The SDKs define it.
 const commandEnd = "hostd-end"
 
 // endOversizedRun ends the run instead of executing a command if the run's
@@ -141,11 +147,11 @@ const commandEnd = "hostd-end"
 // replays that history, and the SDKs limit it too, but the node does not rely on
 // modules.
 //
-// The guest's state then contains events that are not written, so the entity is
-// loaded again. If the module has commandEnd, the request is then decided by
-// that command (postponed). If it has not, or if its commandEnd does not end the
-// run, the node writes an end event of its own, and no other output takes effect
-// (ended).
+// The guest's state then contains events that are not written, so the entity
+// is loaded again. If the module has commandEnd, the request is then decided
+// by that command (postponed). If the module has no commandEnd, or if its
+// commandEnd does not end the run, the node writes an end event of its own,
+// and no other output takes effect (ended).
 func (d *decider) endOversizedRun(e *entity, r *request.Request) (ended, postponed bool) {
 	out := &d.output
 	n := len(out.Events)
@@ -190,7 +196,7 @@ func (d *decider) endFailed(e *entity, r *request.Request, err error) bool {
 // and decides the request again.
 func (d *decider) decideAfterReload(e *entity, r *request.Request) {
 	d.exec.reload(e)
-	r.Again = true // other requests may have been served since
+	r.Again = true // other requests may be served before it is decided again
 	d.exec.dispatch(e.shard, r)
 }
 

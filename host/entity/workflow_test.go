@@ -92,8 +92,8 @@ func TestRunsNestAtMost32Deep(t *testing.T) {
 // TestRunsKeepTheChainThatStartedThem checks that the messages of a run
 // continue the chain that started the run, whichever message the run handles,
 // even after the run was loaded again. A run that a client starts begins new
-// chains, even if its id belonged to a deeper run, or if a deeper start was
-// rejected for it.
+// chains, even if its id belonged to a deeper run, or if a start of the run
+// by a longer chain was rejected before.
 func TestRunsKeepTheChainThatStartedThem(t *testing.T) {
 	w := runs(t)
 	look := func(what, id string, want uint8) {
@@ -195,10 +195,10 @@ func TestStrayOutcomesCreateNoRuns(t *testing.T) {
 }
 
 // TestCommandsWithoutEffectAreNotRecorded checks that a client's command that
-// changes nothing about a run, such as a repeated start, is answered without a
-// record, once everything that it saw is committed and the leadership is
-// confirmed. A message without events is recorded, and so is such a command to
-// an entity of another kind.
+// changes nothing about a run, such as a repeated start, is answered without
+// a record. The answer waits until everything that the command saw is
+// committed and the leadership is confirmed. A message without events is
+// recorded, and so is such a command to an entity of another kind.
 func TestCommandsWithoutEffectAreNotRecorded(t *testing.T) {
 	w := runs(t)
 	w.askOf("run", request.Command, "add", "a")
@@ -274,7 +274,7 @@ func TestRecordsOfRunsHaveTheirStatus(t *testing.T) {
 // kind.
 func TestRunsLoadFromCheckpoints(t *testing.T) {
 	w := runs(t)
-	w.noSnapshot = true // fails a guest that is asked for a snapshot
+	w.noSnapshot = true // a guest that is asked for a snapshot fails
 	w.retain = 1
 	w.handOver()
 	w.mustDeliver("x", "add", 5)
@@ -321,10 +321,10 @@ func TestRunsLoadFromCheckpoints(t *testing.T) {
 }
 
 // TestOversizedRunsAreEnded checks that a command that would take the history
-// of a run over a limit ends the run instead. Nothing else of its output takes
-// effect, the sender of a message gets its outcome, and the state in memory is
-// that of the history. A checkpoint restarts the count, and other entities have
-// no limit.
+// of a run over a limit ends the run instead. Nothing else of its output
+// takes effect, the sender of a message gets its outcome, and the state in
+// memory is the state that the history gives. A checkpoint restarts the
+// count, and other entities have no limit.
 func TestOversizedRunsAreEnded(t *testing.T) {
 	w := runs(t)
 	w.core.opts.RunEvents = 4
@@ -385,11 +385,11 @@ func TestOversizedRunsAreEnded(t *testing.T) {
 	}
 }
 
-// TestModulesEndOversizedRuns checks that if the module has the command that
-// ends a run, this command ends a run whose history would exceed a limit, in
-// the record of the command that would exceed it, so that the messages to the
-// run's parent and children are sent. If the module rejects the command, the
-// node ends the run without these messages.
+// TestModulesEndOversizedRuns checks a command that would take the history of
+// a run over a limit. If the module has the command that ends a run, that
+// command is executed instead, so that the messages to the run's parent and
+// children are sent. If the module rejects it, the node ends the run without
+// these messages.
 func TestModulesEndOversizedRuns(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		w := runs(t)
@@ -496,11 +496,13 @@ func TestRunsHaveATimeLimit(t *testing.T) {
 	if later, _ := timer("run"); later.Due != got.Due {
 		t.Error("a later command has moved the time limit")
 	}
+	w.core.opts.Settings = &limitedRuns{}
 	w.mustDeliver("run", commandEnd, 0)
 	w.problems = nil // the world does not expect this command in a message
 	if _, has := timer("run"); has {
 		t.Error("an ended run has a timer")
 	}
+	w.core.opts.Settings = &limitedRuns{of: RunLimits{Time: time.Hour}}
 	w.workflow = false
 	w.handOver()
 	w.typ.Internal = map[string]bool{commandEnd: true}
