@@ -54,7 +54,7 @@ function nanosecondsIn(length: Duration): bigint {
   } else if (typeof length === "string" && /^(\d+(ns|us|ms|s|m|h|d))+$/.test(length)) {
     for (const [, digits, unit] of length.matchAll(/(\d+)([a-z]+)/g)) sum += BigInt(digits!) * units[unit!]!;
   } else {
-    throw new TypeError(`${JSON.stringify(length)} is no duration: use milliseconds, or a text such as "90s" or "1h30m"`);
+    throw new TypeError(`${JSON.stringify(length)} is not a duration: use milliseconds, or a text such as "90s" or "1h30m"`);
   }
   return sum < never ? sum > -never ? sum : -never : never;
 }
@@ -195,7 +195,7 @@ export function stepText(kind: string, target: string, name: string): string {
 /** A child run that has not ended as far as its parent knows. */
 export interface Child { step: number; type: string; id: string; close: string }
 
-/** The run that has started a run; the token is empty for a run that is no child. */
+/** The run that has started a run; the token is empty for a run that is not a child. */
 export interface Parent { type?: string; id?: string; token?: string }
 
 /** A signal that no step has received yet; its value is JSON text. */
@@ -243,6 +243,7 @@ export class Run implements clock.FlowClock {
   restart?: string; // a checkpoint that the history does not have yet
 
   paused = false; // until a command resumes the run
+  idle = 0; // number of checkpoints in succession without an outcome, including the last one
   resuming = false; // that command is on its way
   now = 0n;
   events = 0; emitted = 0; sent = 0; timers = 0; // in the current command
@@ -250,6 +251,7 @@ export class Run implements clock.FlowClock {
   private started = false;
   private asks = 0; // since the function was resumed
   private askBytes = 0;
+  private outcomes = 0; // since the last checkpoint
   private deferred: Step[] = []; // asked for, in a later command
   private questions: { id: string; answer: (has: boolean) => void }[] = [];
   private patches = new Map<string, boolean>(); // that the function has asked about
@@ -277,6 +279,12 @@ export class Run implements clock.FlowClock {
 
   /** Whether the function has ended and everything it asked for is made. */
   get ended(): boolean { return this.over && !this.paused; }
+
+  /**
+   * Whether the run has made at least two checkpoints in succession without an
+   * outcome between them.
+   */
+  get isIdle(): boolean { return this.paused && this.idle > 1 && this.steps === this.base; }
 
   private get inactive(): boolean { return this.halted || this.over || this.panicked !== "" || this.restart !== undefined; }
 
@@ -402,6 +410,7 @@ export class Run implements clock.FlowClock {
   /** Gives a pending step its outcome, which continues the function. */
   settle(steps: readonly Step[], now: bigint, code: string, message: string, value: string): void {
     this.pending = this.pending.filter((p) => !steps.includes(p));
+    this.outcomes += steps.length;
     if (this.inactive || !this.started) return;
     if (!this.paused) this.asks = this.askBytes = 0;
     this.now = now;
@@ -477,7 +486,7 @@ export class Run implements clock.FlowClock {
     this.check();
     const text = object(
       ["value", value], ["input", json.quote(this.input)], ["incarnation", String(this.incarnation)], ["random", String(this.seed)], ["step", String(this.steps)],
-      ["cancelled", this.cancelled ? "true" : ""],
+      ["cancelled", this.cancelled ? "true" : ""], ["idle", this.outcomes === 0 ? String(this.idle + 1) : ""],
       ["signals", list(this.signals.map((s) => object(["name", json.quote(s.name)], ["value", s.value])))],
       ["children", list(this.children.map(childText))],
       ["parent", parentText(this.parent)],
@@ -636,7 +645,7 @@ export class Flow {
   run<R = any>(type: string, id: string, input?: unknown, options: RunOptions<R> = {}): Promise<R> {
     const step = this.message("run", type, id, "", input);
     step.close = options.onParentEnd ?? "terminate";
-    if (!["terminate", "cancel", "abandon"].includes(step.close)) throw new TypeError(`onParentEnd ${JSON.stringify(step.close)} is not known`);
+    if (!["terminate", "cancel", "abandon"].includes(step.close)) throw new TypeError(`onParentEnd must be terminate, cancel or abandon, got ${JSON.stringify(step.close)}`);
     if (options.result) step.schema = options.result;
     step.within = nanosecondsIn(options.within ?? 0);
     return this.made(step.sum(step.within, step.close.length));
@@ -689,7 +698,7 @@ export class Flow {
   patched(id: string): Promise<boolean> { return this.at.patched(id); }
 
   /**
-   * Ends the function and starts it again with another input. It resolves never,
+   * Ends the function and starts it again with another input. It never resolves,
    * and rejects with checkpoint_too_large if there is too much to store. The run
    * keeps its id, the signals that it has not received, and cancelled; its
    * history so far is not needed any more:
@@ -704,7 +713,7 @@ export class Flow {
   private message(kind: StepKind, type: string, id: string, command: string, payload: unknown): Step {
     this.at.check();
     const text = payload === undefined ? "" : json.write(payload);
-    if (text === undefined) throw new TypeError(`the payload of ${command} for ${type} is nothing that JSON has`);
+    if (text === undefined) throw new TypeError(`the payload of ${command} for ${type} is a value that JSON cannot express`);
     return new Step(kind, type, id, command, text);
   }
 

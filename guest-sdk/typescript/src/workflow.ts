@@ -27,6 +27,10 @@ const commandResume = "hostd-resume";
 const commandRun = "hostd-run"; // starts a child
 const commandChild = "hostd-child"; // reports the end of a child to its parent
 const commandParent = "hostd-parent"; // reports the end of a parent to its child
+const commandEnd = "hostd-end"; // ends the run, because it exceeds a limit of the node
+
+// The timer that resumes a run after an idle checkpoint.
+const timerResume = "resume";
 
 const terminated = "terminated";
 const stepPatch = "patch";
@@ -65,6 +69,7 @@ const stateSchema = schema({
 });
 const signalSchema = schema({ name: "string", value: optional(any()) });
 const parentSchema = schema({ type: "string?", id: "string?", token: "string?" });
+const endSchema = schema({ code: "string?", message: "string?" }); // payload of commandEnd
 const childSchema = schema({ step: "integer", type: "string", id: "string", close: "string" });
 // Numbers of 64 bits that only the SDK reads.
 const word: Schema<unknown> = { ...any(), render: () => ({ type: ["integer", "string"], format: "uint64" }) };
@@ -72,7 +77,7 @@ const word: Schema<unknown> = { ...any(), render: () => ({ type: ["integer", "st
 const events = {
   began: schema({ input: optional(any()), incarnation: word, seed: word, parent: parentSchema }),
   [eventCheckpoint]: schema({
-    value: optional(any()), input: "string", incarnation: word, random: word, step: "integer", cancelled: "boolean?",
+    value: optional(any()), input: "string", incarnation: word, random: word, step: "integer", cancelled: "boolean?", idle: "integer?",
     signals: optional([signalSchema]), children: optional([childSchema]), parent: parentSchema,
   }),
   asked: schema({ step: "integer", kind: "string", target: "string?", name: "string?", digest: "string", close: "string?" }),
@@ -125,7 +130,7 @@ function member(payload: string, name: string): [value: string, members: Record<
   return [written, members as Record<string, unknown>];
 }
 
-// The members of the payload, which are none if it is no object.
+// The members of the payload, which are none if it is not an object.
 function membersOf(): Record<string, unknown> {
   try {
     return Object(frames.json(input.payload)) as Record<string, unknown>;
@@ -416,7 +421,7 @@ class RunType implements FlowType, Runs {
   // resumed.
   private restart(s: State, payload: string): void {
     const e = json.value(payload) as {
-      value?: unknown; input: string; incarnation: number; random: number | bigint; step: number; cancelled?: boolean;
+      value?: unknown; input: string; incarnation: number; random: number | bigint; step: number; cancelled?: boolean; idle?: number;
       signals?: { name: string; value?: unknown }[]; children?: Child[]; parent?: Parent;
     };
     if (typeof e.input !== "string" || !Number.isSafeInteger(e.step)) throw new TypeError("the checkpoint is not readable");
@@ -427,6 +432,9 @@ class RunType implements FlowType, Runs {
     r.children = e.children ?? [];
     r.steps = r.recorded = r.base = s.steps = e.step;
     r.paused = true;
+    r.idle = e.idle ?? 0;
+    const wrong = this.unreadable(argument); // the function starts later, maybe after this module has replaced another
+    if (wrong) r.differ(e.step + 1, `the code cannot read the input of the checkpoint: ${wrong.message}`);
     r.count(utf8Length(argument));
     for (const q of e.signals ?? []) {
       const value = q.value === undefined ? "" : json.write(q.value)!;
@@ -513,7 +521,7 @@ class RunType implements FlowType, Runs {
       return seen(s);
     });
     add("terminate", none, (c, s) => {
-      // It works for runs whose function cannot continue.
+      // This also works for runs whose function cannot continue.
       this.finish(c, s, mustBeOpen(s), { result: "", code: terminated, message: "the run was terminated" });
       return seen(s);
     });
@@ -528,6 +536,7 @@ class RunType implements FlowType, Runs {
     internal(commandRun, (c, s) => this.startChild(c, s));
     internal(commandChild, (c, s) => this.childEnded(c, s));
     internal(commandParent, (c, s) => this.parentEnded(c, s));
+    internal(commandEnd, (c, s) => this.endedByNode(c, s));
     internal(commandResume, (c, s) => {
       const r = this.ready(c, s);
       if (!r) return;
@@ -611,6 +620,10 @@ class RunType implements FlowType, Runs {
       utf8Length(message) + utf8Length(value));
   }
 
+  private emitLeft(c: Context, s: State, r: Run, step: number): void {
+    this.emit(c, s, r, "left", object(["step", String(step)]), 0);
+  }
+
   // Whether the current command has room for another outcome and the steps that
   // the function may ask for after it: a command emits at most 128 events, 128
   // timers, and 256 KiB of events and of sends.
@@ -643,13 +656,13 @@ class RunType implements FlowType, Runs {
       if (r.restart !== undefined) {
         cancelTimers(c, r, r.pending);
         this.emit(c, s, r, eventCheckpoint, r.restart, 0);
-        this.pause(s.run!);
+        this.pause(c, s.run!);
         return;
       }
       const p = r.receiver();
       if (!r.paused && !p) return;
       if (r.paused || !this.fits(r)) {
-        this.pause(r);
+        this.pause(c, r);
         return;
       }
       this.emit(c, s, r, "came", object(["step", String(p!.number)], ["signal", "true"]), 0);
@@ -657,11 +670,19 @@ class RunType implements FlowType, Runs {
     }
   }
 
-  // Sends the run the command that resumes it.
-  private pause(r: Run): void {
+  // Sends the run the command that resumes it. If the run makes checkpoints in a
+  // loop that waits for nothing, a timer sends the command later instead, so that
+  // the loop does not fill the disk.
+  private pause(c: Context, r: Run): void {
     if (r.resuming) return;
     r.resuming = true;
-    send(this.name, r.id, commandResume, "");
+    if (!r.isIdle) {
+      send(this.name, r.id, commandResume, "");
+      return;
+    }
+    const seconds = Math.min(2 ** Math.min(r.idle - 2, 6), 60);
+    c.setTimer(timerResume, nanosecondsOf(c.nanoseconds + BigInt(seconds) * 1_000_000_000n), commandResume);
+    r.timers++;
   }
 
   private end(c: Context, s: State, r: Run): void {
@@ -675,6 +696,7 @@ class RunType implements FlowType, Runs {
   // Ends the run, and reports that to its children and to its parent.
   private finish(c: Context, s: State, r: Run, e: Ended): void {
     cancelTimers(c, r, r.pending);
+    if (r.isIdle) c.cancelTimer(timerResume);
     for (const child of r.children) {
       if (child.close === "abandon") continue;
       send(child.type, child.id, commandParent, object(["token", json.quote(childToken(r, child.step))], ["close", json.quote(child.close)]));
@@ -734,6 +756,7 @@ class RunType implements FlowType, Runs {
       setTimer(c, r, retryTimer(p), nanosecondsOf(c.nanoseconds + wait), p, p.attempt);
     } else {
       cancelTimers(c, r, [p]);
+      this.forget(c, s, r, p, code);
       this.emitCame(c, s, r, p.number, code, message, value);
     }
     this.proceed(c, s);
@@ -793,12 +816,36 @@ class RunType implements FlowType, Runs {
     if (!child) return;
     const p = r.find(child.step);
     if (p) {
+      const code = textOf(end["code"]);
       cancelTimers(c, r, [p]);
-      this.emitCame(c, s, r, p.number, textOf(end["code"]), textOf(end["message"]), result);
+      this.forget(c, s, r, p, code);
+      this.emitCame(c, s, r, p.number, code, textOf(end["message"]), result);
     } else {
-      this.emit(c, s, r, "left", object(["step", String(child.step)]), 0);
+      this.emitLeft(c, s, r, child.step);
     }
     this.proceed(c, s);
+  }
+
+  // Removes a child run that failed with deadline_exceeded from the open children.
+  // The outcome of the step alone does not show that the child has ended, because
+  // a step whose time limit passes has the same code and leaves its child open.
+  private forget(c: Context, s: State, r: Run, step: Step, code: string): void {
+    if (step.kind === "run" && code === deadlineExceeded) this.emitLeft(c, s, r, step.number);
+  }
+
+  // Ends the run, because it exceeds a limit of the node. This also works for runs
+  // whose function cannot continue.
+  private endedByNode(c: Context, s: State): void {
+    if (!s.isOpen) return;
+    let end: { code?: string; message?: string };
+    try {
+      end = endSchema.read(frames.json(input.payload) ?? {}, "");
+    } catch (e) {
+      if (isUnreadable(e)) return;
+      throw e;
+    }
+    if (!end.code) throw new Rejection(invalidPayload, "the end of a run by the node needs a code"); // the run would be completed
+    this.finish(c, s, s.run!, { result: "", code: end.code, message: end.message ?? "" });
   }
 
   // Ends or cancels a child run whose parent has ended.

@@ -11,13 +11,14 @@ import (
 // extension writes the module of an engine with more functions in it.
 //
 // Functions in a Wasm module are numbered: first the imports, then the defined
-// functions. The guest contract allows few imports, so those from the engine's
-// JavaScript wrapper (env) must go. If that changed the numbers of the engine's
-// own functions, all of its code would have to be rewritten. So each removed
-// import is replaced by a defined stub, and the stubs fill the numbers between
-// the remaining imports and the engine's functions. hostd.log is a new import
-// and uses one number, so one stub moves after the engine's functions. Only
-// calls of imports have to be patched.
+// functions. The guest contract allows few imports, so the imports from the
+// engine's JavaScript wrapper (env) must be removed. If that changed the
+// numbers of the engine's own functions, all of its code would have to be
+// rewritten. So each removed import is replaced by a defined stub, and the
+// stubs fill the numbers between the remaining imports and the engine's
+// functions. hostd.log is a new import and uses one number, so one stub
+// moves after the engine's functions. Only calls of imports have to be
+// patched.
 //
 //	before  imports of env | imports of WASI            | functions
 //	after   imports of WASI | hostd.log | stubs but one | functions | that one | more

@@ -176,7 +176,7 @@ four 0 count "" false "0 3 * * *" Europe/Berlin skip
 			t.Errorf("the log has not %s:\n%s", line, log.String())
 		}
 	}
-	// Replies of sizes up to the limit, and a larger one, which the host
+	// Replies of sizes up to the limit, and a larger reply, which the host
 	// rejects.
 	for _, size := range []int{0, 1000, 64 << 10, 200_000} {
 		out, err := handle(t, g, abi.HandleEvents, input("large", fmt.Sprint(size)))
@@ -397,8 +397,8 @@ func TestScriptOverlongNamesAreLimits(t *testing.T) {
 }
 
 // TestScriptDurableStates checks that a durable state is emitted if it changed,
-// that a rejection restores it, and that a bigint in it is still one after a
-// load.
+// that a rejection restores it, and that a bigint in the state is still a
+// bigint after a load.
 func TestScriptDurableStates(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {

@@ -100,9 +100,9 @@ func (g *glue) freeString(c *code, pointer uint32) *code {
 const frameKinds = 33
 
 // nativeRead returns read(end, table): it finds the frames of the input. The
-// table, an ArrayBuffer of int32, receives the offset of each kind, -1 for a
-// missing one, followed by the sizes. The result is false if a frame is
-// truncated.
+// table, an ArrayBuffer of int32, receives the offset of each kind, or -1 if
+// the kind is missing, followed by the sizes. The result is false if a frame
+// is truncated.
 func (g *glue) nativeRead() []byte {
 	const table, at, end, kind, size = firstLocal, firstLocal + 1, firstLocal + 2, firstLocal + 3, firstLocal + 4
 	c := new(code).get(atContext).i32(g.base() + sizeAt).get(atArguments).load64(8)
@@ -126,8 +126,8 @@ func (g *glue) nativeRead() []byte {
 	return c.i64(yes).body(i32 + i32 + i32 + i32 + i32)
 }
 
-// Values of put's argument what: put writes before a text nothing, its length,
-// or the header of a frame of a kind.
+// Values of put's argument what, which says what put writes before a text:
+// nothing, the text's length, or the header of a frame of a kind.
 const (
 	bare     = 0
 	measured = -1

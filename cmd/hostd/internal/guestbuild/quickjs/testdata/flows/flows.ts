@@ -71,9 +71,11 @@ const steady = workflow("steady", Progress, async (f, { n, at = 0, sum = 0 }) =>
 
 const bulk = workflow("bulk", Numbered, async (f, { n = 0 }) => {
   for (let i = 0; i < n; i++) f.send("log", "l", "note", { n: i });
-  const ends = await Promise.allSettled([1, 2, 3].map((i) => f.run("mixed", `child-${i}`, { n: i }, { onParentEnd: i === 2 ? "cancel" : i === 3 ? "abandon" : "terminate", within: "2h" })));
-  const failed = ends.find((e) => e.status === "rejected");
-  if (failed) throw failed.reason;
+  const errors: unknown[] = []; // in the order in which they come
+  await Promise.all([1, 2, 3].map((i) => (
+    f.run("mixed", `child-${i}`, { n: i }, { onParentEnd: i === 2 ? "cancel" : i === 3 ? "abandon" : "terminate", within: "2h" }).catch((e) => errors.push(e))
+  )));
+  if (errors.length > 0) throw errors[0];
 });
 
 const patched = workflow("patched", async (f) => {
@@ -83,6 +85,28 @@ const patched = workflow("patched", async (f) => {
   if (await f.patched("second")) f.send("log", "l", "note");
   await double(f, 7);
 });
+
+// Makes checkpoints in a loop, and waits for a signal before every tenth one.
+const loop = workflow("loop", Progress, async (f, { n, at = 0 }) => {
+  at++;
+  if (at % 10 === 0) await f.wait("go");
+  return at < n ? f.checkpoint({ n, at, sum: 0 }) : { n, at, sum: 0 };
+});
+
+// Runs children one after another, even if they fail.
+const family = workflow("family", Numbered, async (f, { n = 0 }) => {
+  for (let i = 0; i < n; i++) {
+    try {
+      await f.run("mixed", `child-${i}`, { n: i }, { within: "2h" });
+    } catch (e) {
+      if (!(e instanceof Rejection) || !["deadline_exceeded", "unlucky"].includes(e.code)) throw e;
+    }
+  }
+  return { n };
+});
+
+// Cannot read the checkpoints of steady.
+const spelled = workflow("spelled", schema({ at: "string" }), async (_, input) => input);
 
 const withdraw = (f: Flow, id: string, n: number): Promise<unknown> => f.call("account", id, "withdraw", { n });
 
@@ -135,6 +159,6 @@ const mistakes: { [name: string]: (f: Flow) => Promise<unknown> } = {
   acted: async () => acted,
 };
 
-serve("flows", "1.0.0", mixed, steady, bulk, patched,
+serve("flows", "1.0.0", mixed, steady, bulk, patched, loop, family, spelled,
   ...versions.map((body, i) => workflow(`version-${i}`, body)),
   ...Object.entries(mistakes).map(([name, body]) => workflow(name, body)));
