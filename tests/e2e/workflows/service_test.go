@@ -95,8 +95,8 @@ func reasonOf(err error) string {
 
 // TestRunsAreListedAcrossNodes starts runs at different nodes of three, and
 // lists them at each node, in small pages. Then it kills a node, and lists them
-// at the others, from the replicas that lead now. Runs that were signalled are
-// listed as completed, and a call to wait for them succeeds at every node.
+// at the other nodes, from the replicas that lead now. Runs that were signalled
+// are listed as completed, and a call to wait for them succeeds at every node.
 func TestRunsAreListedAcrossNodes(t *testing.T) {
 	const runs = 30
 	b := newBank(t, 3)
@@ -249,8 +249,8 @@ func TestWorkflowService(t *testing.T) {
 	b.cluster.Node(0).MustVerify()
 }
 
-// TestPathsOfRuns uses the plain HTTP paths of runs, and checks that the node's
-// OpenAPI document contains them.
+// TestPathsOfRuns checks the responses on the plain HTTP paths of runs, and
+// that the node's OpenAPI document contains these paths.
 func TestPathsOfRuns(t *testing.T) {
 	b := newBank(t, 1)
 	base := b.cluster.Node(0).API()
@@ -339,8 +339,8 @@ func TestPathsOfRuns(t *testing.T) {
 	}
 }
 
-// TestWorkflowCommands runs the commands of the command line, with both formats
-// of output.
+// TestWorkflowCommands checks the commands for runs on the command line, with
+// both formats of output.
 func TestWorkflowCommands(t *testing.T) {
 	b := newBank(t, 1)
 	node := b.cluster.Node(0)

@@ -20,6 +20,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
@@ -214,13 +215,73 @@ func TestModulesThatBreakRunsAreRefused(t *testing.T) {
 	}
 }
 
+// TestPartsOfRunsMoveOnlyIfTheyCanContinue: a canary, its promotion and abort, and
+// a rollback are refused if a run that would move cannot continue with the other
+// module. A canary without such runs begins, and a run that it has begun stays
+// with its module when the canary is aborted.
+func TestPartsOfRunsMoveOnlyIfTheyCanContinue(t *testing.T) {
+	b := newBank(t, 1)
+	breaking, err := b.c.Upload(t.Context(), testkit.BuildGuest(t, "tests/e2e/workflows/breaking"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pausing := func(id string) {
+		t.Helper()
+		b.start(id, false, time.Hour) // it waits after the first payment
+		b.cluster.Await("the run waits", func() bool {
+			s := query[runState](b, "payout", id, "state")
+			return len(s.WaitsFor) == 1 && s.WaitsFor[0] == "sleep"
+		})
+	}
+	refused := func(what, run string, err error) {
+		t.Helper()
+		if text := fmt.Sprint(err); err == nil || !strings.Contains(text, run) || !strings.Contains(text, "step 2: the code asks for call account/to-0 deposit with another payload") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	canary := func(prefix string) error {
+		_, err := client.ActivateModule(t.Context(), b.c, &modulev1.ActivateModuleRequest{EntityType: "payout", Digest: breaking.Digest, Rollout: &modulev1.RolloutPlan{Prefix: prefix}})
+		return err
+	}
+	pausing("old-1")
+	refused("a canary", "run old-1", canary("old-"))
+	b.send("payout", "old-1", "terminate", "")
+	if err := canary("new-"); err != nil {
+		t.Fatalf("a canary without runs that cannot continue: %v", err)
+	}
+	pausing("old-2")
+	change := func(action modulev1.ChangeRolloutRequest_Action) (*modulev1.Rollout, error) {
+		res, err := client.ChangeRollout(t.Context(), b.c, &modulev1.ChangeRolloutRequest{EntityType: "payout", Action: action})
+		return res.GetRollout(), err
+	}
+	_, err = change(modulev1.ChangeRolloutRequest_ACTION_PROMOTE)
+	refused("a promotion", "run old-2", err)
+	b.send("payout", "old-2", "terminate", "")
+	pausing("new-1")
+	rollout, err := change(modulev1.ChangeRolloutRequest_ACTION_ABORT)
+	if err != nil || !slices.Equal(rollout.GetRemainingEntityIds(), []string{"new-1"}) {
+		t.Errorf("an abort: %v, %v", rollout, err)
+	}
+	if err := canary("new-"); err != nil {
+		t.Fatalf("a second canary: %v", err)
+	}
+	if _, err := change(modulev1.ChangeRolloutRequest_ACTION_PROMOTE); err != nil {
+		t.Fatalf("a promotion without runs that cannot continue: %v", err)
+	}
+	_, err = b.c.Rollback(t.Context(), "payout")
+	refused("a rollback", "run new-1", err)
+	if s := query[runState](b, "payout", "new-1", "state"); s.Status != "running" || len(s.WaitsFor) != 1 || s.WaitsFor[0] != "sleep" {
+		t.Errorf("the run after the refusals: %+v", s)
+	}
+}
+
 // TestCheckpointsSurviveKills lets a run receive signals and make checkpoints
 // while its node is killed. Meanwhile a module is pushed with which only runs
-// that have made a checkpoint can continue. It is rejected because of a run
-// that has not made a checkpoint yet, and is activated once that run has made
-// one. Every signal counts once. If the run has more steps than a run may have
-// without checkpoints, its first events are outside the idempotency window and
-// are truncated.
+// that have made a checkpoint can continue. The module is rejected because of a
+// run that has not made a checkpoint yet, and is activated once that run has
+// made a checkpoint. Every signal counts once. If the run has more steps than a
+// run may have without checkpoints, its first events are outside the
+// idempotency window and are truncated.
 func TestCheckpointsSurviveKills(t *testing.T) {
 	const every = 50
 	cluster := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 6, Flags: []string{"--admin", "full"}})
@@ -371,10 +432,10 @@ func TestGuideShowsTheExample(t *testing.T) {
 }
 
 // TestGuideShowsWhatIsPrinted runs the commands of the guide's page on a node,
-// and checks that their output is the one on the page. Then it reads the state
-// after each event of that run. After the last event of a command, it must be
-// the state that callers saw. After an earlier event, it must also describe the
-// function's next step.
+// and checks that their output is the output on the page. Then it reads the
+// state after each event of that run. After the last event of a command, it
+// must be the state that callers saw. After an earlier event, it must also
+// describe the function's next step.
 func TestGuideShowsWhatIsPrinted(t *testing.T) {
 	cluster := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 6})
 	cluster.Push("account", "payout")
@@ -383,32 +444,7 @@ func TestGuideShowsWhatIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, sample, _ := strings.Cut(string(page), "must be open:\n\n")
-	commands, sample, _ := strings.Cut(sample, "\n\n")
-	replies, _, _ := strings.Cut(sample, "\n\n")
-	want := strings.Split(replies, "\n")
-	lines := strings.Split(commands, "\n")
-	if len(lines) < 4 || len(lines) != len(want) {
-		t.Fatalf("the page has %d commands and %d replies", len(lines), len(want))
-	}
-	for i, line := range lines {
-		args := strings.Fields(strings.ReplaceAll(line, "'", ""))
-		args = append(args[1:], "--addr", node.Address())
-		cluster.Await(line+" prints what the page shows", func() bool {
-			out, code := node.Run(args...)
-			got, _, _ := strings.Cut(out, "\n")
-			if code != 0 {
-				t.Fatalf("%v: %s", args, out)
-			}
-			if got == strings.TrimSpace(want[i]) {
-				return true
-			}
-			if args[1] != "query" || !strings.Contains(got, `"running"`) { // only the end of the run takes time, so only this query is retried
-				t.Fatalf("%v prints %s, the page shows %s", args, got, want[i])
-			}
-			return false
-		})
-	}
+	printsWhatIsShown(t, cluster, string(page), "must be open:\n\n")
 
 	api := entityv1connect.NewEntityServiceClient(http.DefaultClient, node.API())
 	ahead := map[uint64]string{
@@ -446,5 +482,38 @@ func TestGuideShowsWhatIsPrinted(t *testing.T) {
 		if got.Status != status || got.Ahead != next || !slices.Equal(got.WaitsFor, waitsFor) {
 			t.Errorf("the state at %d: %s", at, text)
 		}
+	}
+}
+
+// printsWhatIsShown runs the commands that a page shows after a text. They print
+// the lines that follow, one for each command.
+func printsWhatIsShown(t *testing.T, cluster *testkit.Cluster, page, after string) {
+	t.Helper()
+	node := cluster.Node(0)
+	_, sample, _ := strings.Cut(page, after)
+	commands, sample, _ := strings.Cut(sample, "\n\n")
+	replies, _, _ := strings.Cut(sample, "\n\n")
+	want := strings.Split(replies, "\n")
+	lines := strings.Split(commands, "\n")
+	if len(lines) < 4 || len(lines) != len(want) {
+		t.Fatalf("the page has %d commands and %d replies", len(lines), len(want))
+	}
+	for i, line := range lines {
+		args := strings.Fields(strings.ReplaceAll(line, "'", ""))
+		args = append(args[1:], "--addr", node.Address())
+		cluster.Await(line+" prints what the page shows", func() bool {
+			out, code := node.Run(args...)
+			got, _, _ := strings.Cut(out, "\n")
+			if code != 0 {
+				t.Fatalf("%v: %s", args, out)
+			}
+			if got == strings.TrimSpace(want[i]) {
+				return true
+			}
+			if args[1] != "query" || !strings.Contains(got, `"running"`) { // only the end of the run takes time, so only this query is retried
+				t.Fatalf("%v prints %s, the page shows %s", args, got, want[i])
+			}
+			return false
+		})
 	}
 }

@@ -85,8 +85,8 @@ func compile(ctx context.Context, dir string, log io.Writer) (wasm []byte, err e
 	return cli.ReadModule(module)
 }
 
-// nextOf returns the next step that an error suggests, or else the one for a
-// compiler error.
+// nextOf returns the next step that an error suggests, or else the next step
+// after a compiler error.
 func nextOf(err error) string {
 	var hinted *cli.HintedError
 	if errors.As(err, &hinted) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	sources "github.com/hostd/hostd"
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/guest-sdk/assemblyscript"
 	"github.com/hostd/hostd/guest-sdk/c"
 	"github.com/hostd/hostd/guest-sdk/rust"
@@ -18,7 +19,8 @@ import (
 )
 
 // templates are the initial files of projects, in a directory for each language
-// and one for all. Their names end in .txt, and PROJECT in them stands for the
+// and one for all. The directory LANG-TEMPLATE has the files of a template that
+// differ from the language's. Their names end in .txt, and PROJECT in them stands for the
 // project's name.
 //
 //go:embed templates
@@ -30,8 +32,44 @@ const sdkDir = "hostd-sdk"
 // goRelease matches the line of go.mod with the required release of Go.
 var goRelease = regexp.MustCompile(`(?m)^go (\S+)$`)
 
+// entityTemplate is the template of each language.
+const entityTemplate = "entity"
+
+// roots returns the directories of a template, of which later ones replace files
+// of earlier ones.
+func roots(lang, template string) ([]string, error) {
+	all := []string{path.Join("templates", "any"), path.Join("templates", lang)}
+	if template == entityTemplate {
+		return all, nil
+	}
+	own := path.Join("templates", lang+"-"+template)
+	if _, err := fs.Stat(templates, own); err != nil || template == "" {
+		return nil, cli.Usagef("--template: %q is no template for %s: use %s", template, lang, strings.Join(templateNames(lang), " or "))
+	}
+	return append(all, own), nil
+}
+
+// templateNames returns the templates of a language.
+func templateNames(lang string) []string {
+	names := []string{entityTemplate}
+	entries, err := templates.ReadDir("templates")
+	if err != nil {
+		panic("embedded templates: " + err.Error()) // the directory is part of the program
+	}
+	for _, e := range entries {
+		if name, ok := strings.CutPrefix(e.Name(), lang+"-"); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // contents returns the files of a new project, by path.
-func contents(lang, name string) (map[string][]byte, error) {
+func contents(lang, template, name string) (map[string][]byte, error) {
+	roots, err := roots(lang, template)
+	if err != nil {
+		return nil, err
+	}
 	mod, err := sources.Sources.ReadFile("go.mod")
 	if err != nil {
 		return nil, err
@@ -42,7 +80,7 @@ func contents(lang, name string) (map[string][]byte, error) {
 	}
 	replace := strings.NewReplacer("PROJECT", name, "GOVERSION", string(release[1]), "VERSION", host.Version())
 	files := map[string][]byte{}
-	for _, root := range []string{path.Join("templates", "any"), path.Join("templates", lang)} {
+	for _, root := range roots {
 		err := fs.WalkDir(templates, root, func(file string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err

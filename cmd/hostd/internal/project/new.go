@@ -24,7 +24,7 @@ var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 
 // NewNew returns the command 'hostd new'.
 func NewNew(std cli.Stdio) *cobra.Command {
-	var lang string
+	var lang, template string
 	c := cli.Leaf("new NAME", "Create a guest project with sources, a test and the SDK", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
 		l, err := guestbuild.ByName(lang)
 		if err != nil {
@@ -34,7 +34,7 @@ func NewNew(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		files, err := contents(l.Name, name)
+		files, err := contents(l.Name, template, name)
 		if err != nil {
 			return err
 		}
@@ -45,9 +45,10 @@ func NewNew(std cli.Stdio) *cobra.Command {
 		fmt.Fprint(std.Out, steps(args[0], files["README.md"]))
 		return nil
 	})
-	c.Long = "Creates the directory NAME with the sources of a first entity type. It downloads nothing: the sources of the SDK come with this program, " +
+	c.Long = "Creates the directory NAME with the sources of a first entity type, or of a workflow type. It downloads nothing: the sources of the SDK come with this program, " +
 		"in the directory hostd-sdk, and one line of the project refers to them. It does not touch a directory that is not empty."
 	c.Flags().StringVar(&lang, "lang", "go", "`language` of the project: "+guestbuild.Names())
+	c.Flags().StringVar(&template, "template", entityTemplate, "`template` of the sources: entity, or workflow for ts")
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,7 +95,7 @@ func TestGoProjectBuilds(t *testing.T) {
 // TestProjectFiles checks the files of a project, which exclude the
 // SDK's tests.
 func TestProjectFiles(t *testing.T) {
-	files, err := contents("go", "lamp")
+	files, err := contents("go", entityTemplate, "lamp")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,9 +167,9 @@ func list(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestPackageOfModuleAboveBuilds builds an example, whose go.mod is that of the
-// repository. Go files without any go.mod are no project, and the error says
-// how to make one.
+// TestPackageOfModuleAboveBuilds checks that an example builds whose go.mod
+// is the repository's. Go files without any go.mod are no project, and the
+// error says how to make one.
 func TestPackageOfModuleAboveBuilds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles a module, on one goroutine")
@@ -210,7 +211,7 @@ func TestBuildNeedsAProject(t *testing.T) {
 
 // TestNewPrintsReadmeCommands checks that new prints the commands of the README.
 func TestNewPrintsReadmeCommands(t *testing.T) {
-	files, err := contents("go", "lamp")
+	files, err := contents("go", entityTemplate, "lamp")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,6 +219,45 @@ func TestNewPrintsReadmeCommands(t *testing.T) {
 	for _, want := range []string{"    cd lamp\n", "    hostd build", "    hostd entity send counter"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// TestTypeScriptTemplates checks that the templates in TypeScript pass the
+// compiler's strictest checks, and that the modules built from them pass the
+// conformance suite.
+func TestTypeScriptTemplates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles modules, on one goroutine")
+	}
+	packages, err := filepath.Abs("../../../../examples/wasm/counter-ts/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tsc := filepath.Join(packages, ".bin/tsc")
+	if _, err := os.Stat(tsc); err != nil {
+		t.Skip("needs the TypeScript compiler: npm ci in examples/wasm/counter-ts")
+	}
+	for template, says := range map[string]string{entityTemplate: "from counter;", "workflow": "from counter, raise;"} {
+		t.Run(template, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "lamp")
+			if code, _, talk := command(t, "new", "--lang", "ts", "--template", template, dir); code != 0 {
+				t.Fatal(talk)
+			}
+			if err := os.Symlink(packages, filepath.Join(dir, "node_modules")); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.CommandContext(t.Context(), tsc, "--project", dir).CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			if code, out, talk := command(t, "build", dir); code != 0 || !strings.Contains(talk, says) {
+				t.Errorf("%d\n%s%s", code, out, talk)
+			}
+		})
+	}
+	for _, args := range [][]string{{"--lang", "rust", "--template", "workflow"}, {"--template", ""}, {"--lang", "ts", "--template", "saga"}} {
+		if code, _, talk := command(t, append(append([]string{"new"}, args...), filepath.Join(t.TempDir(), "lamp"))...); code != cli.ExitUsage || !strings.Contains(talk, "is no template for") {
+			t.Errorf("%q: %d %s", args, code, talk)
 		}
 	}
 }
