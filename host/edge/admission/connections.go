@@ -20,7 +20,8 @@ import (
 	"github.com/hostd/hostd/host/network"
 )
 
-// Limits of connections in addition to those of NewConnections.
+// Limits of connections in addition to the limits that are passed to
+// NewConnections.
 const (
 	reservedConns        = 256 // reserve connections in addition to the maximum
 	reservedAddressConns = 32
@@ -47,20 +48,22 @@ var errCrowded = errors.New("the node has too many connections in total or from 
 //
 // One limit for all clients would let a single client occupy the whole server,
 // and a limit for each address alone would not bound the total. So there are
-// both, and a new connection over a limit does not simply fail: the connection
-// that has been idle for longest is closed to make room, because clients keep
-// idle connections in pools and reopen them without an error. It is a
-// connection of the same address if that address is at its limit. If the server
-// is at its limit, it is preferably one of the address with the most
-// connections.
+// both limits, and a new connection over a limit does not simply fail: the
+// connection that has been idle for longest is closed to make room, because
+// clients keep idle connections in pools and reopen them without an error.
+// If the address of the new connection is at its limit, a connection of the
+// same address is closed. If the server is at its limit, a connection of the
+// address with the most connections is closed, if one of these is idle.
 //
-// If no connection is idle, a small reserve admits more connections. On these
-// the node answers only health probes and, if it serves them there, calls
-// between nodes, so a node that is overloaded by clients is not mistaken for a
-// failed one. Connections beyond the reserve are closed immediately.
+// If no connection is idle, a small reserve admits more connections. On the
+// reserve connections the node answers only health probes and, if this
+// listener serves them, calls between nodes. So a node that is overloaded by
+// clients is not mistaken for a failed one. Connections beyond the reserve
+// are closed immediately.
 //
-// The number of calls is limited separately, because HTTP/2 allows many calls
-// on each connection and each needs memory before its message is read.
+// The number of calls is limited separately, because HTTP/2 allows many
+// calls on each connection, and each call needs memory before its message is
+// read.
 type Connections struct {
 	most, mostOf           int
 	mostCalls, mostCallsOf int
@@ -401,9 +404,9 @@ func (s *Connections) enterCall(c *connection) (leave func(), ok bool) {
 
 // Wrap serves only probes and internal calls on reserve connections, rejects
 // calls over the limit of concurrent calls, and closes connections whose clients
-// reset too many streams. A reserve connection is kept open only for further
-// calls between nodes, and not even for those if apart reports that other nodes
-// have a listener of their own.
+// reset too many streams. A reserve connection is closed after its first
+// request, unless that request is a call between nodes and apart reports
+// that nodes have no separate listener.
 func (s *Connections) Wrap(next http.Handler, internal map[string]http.Handler, apart func() bool) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -415,8 +418,8 @@ func (s *Connections) Wrap(next http.Handler, internal map[string]http.Handler, 
 		if ok && c.reserve && !isProbe(r) && !isInternal {
 			w.Header().Set("Connection", "close")
 			refuse.Write(w, r, connect.NewError(connect.CodeUnavailable, errCrowded))
-			// Do not wait for the rest of the body, because others need the
-			// place.
+			// Do not wait for the rest of the body, because other clients
+			// need the connection's place.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 			return
 		}

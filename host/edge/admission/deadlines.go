@@ -11,8 +11,8 @@ import (
 )
 
 // compileDeadline is the minimum time limit of calls that may compile a module,
-// because that needs seconds of CPU time for a large module, and longer on a
-// busy machine.
+// because compiling a large module needs seconds of CPU time, and longer on
+// a busy machine.
 const compileDeadline = time.Minute
 
 // Deadlines limits the duration of calls.

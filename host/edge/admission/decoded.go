@@ -68,8 +68,8 @@ type shape struct {
 	// free: the number of elements is not limited, only their cost. This applies
 	// to payloads.
 	free bool
-	// most is the size of the largest message type that can be nested in this
-	// one, itself included.
+	// most is the size of the largest message type among this type and the
+	// types that can be nested in it.
 	most int64
 }
 

@@ -21,9 +21,9 @@ func field(number protowire.Number, content []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), content)
 }
 
-// live returns the memory that decode's result keeps in use. The first result
-// does not count, because the library builds its tables for a type of message
-// when it meets the first one.
+// live returns the memory that decode's result keeps in use. The result of a
+// first call is not measured, because the library builds its tables for a
+// message type when it decodes the first message of the type.
 func live(t *testing.T, decode func() any) int64 {
 	t.Helper()
 	decode()
@@ -37,9 +37,10 @@ func live(t *testing.T, decode func() any) int64 {
 	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
 }
 
-// TestDecodedBoundCoversTheMemory decodes the messages that take the most memory
-// for their length, and compares it with the bound. The bound must not be far
-// above the memory either, because honest commands are charged by it.
+// TestDecodedBoundCoversTheMemory decodes the messages that take the most
+// memory for their length, and compares this memory with the bound. The
+// bound must not be far above the memory either, because honest commands are
+// charged as much as the bound.
 func TestDecodedBoundCoversTheMemory(t *testing.T) {
 	const size = 256 << 10
 	list := func(element []byte) []byte {

@@ -10,9 +10,10 @@ import (
 // errPlain is the error for calls without TLS.
 var errPlain = errors.New("this node accepts calls only over TLS: use https:// in its address")
 
-// RequireTLS rejects calls without TLS. Exempt are calls between nodes, which
-// come without it and authenticate their caller themselves, and health probes,
-// which reveal nothing secret and come from systems that have no certificates.
+// RequireTLS rejects calls without TLS. Two kinds of calls are exempt: calls
+// between nodes, which come without TLS and authenticate their caller
+// themselves, and health probes, which reveal nothing secret and come from
+// systems that have no certificates.
 func RequireTLS(next http.Handler, internal map[string]http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,14 +14,15 @@ import (
 
 // gateNode is the node behind a gate.
 type gateNode interface {
-	// Opened returns why the node accepts no calls yet, or nil if it does.
+	// Opened returns nil if the node accepts calls, and otherwise the reason
+	// why it does not yet.
 	Opened() error
 	// Cluster returns the id of the node's cluster, or "" if it has none.
 	Cluster() string
 }
 
-// Gate rejects RPCs, except Initialize, with unavailable until the node is open,
-// and rejects calls that are meant for a different cluster. It passes requests
+// Gate rejects RPCs, except InitializeCluster, with unavailable until the node is
+// open, and rejects calls that are meant for a different cluster. It passes requests
 // for the node's internal services on at any time, because these check and limit
 // their requests themselves.
 type Gate struct {

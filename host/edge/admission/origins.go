@@ -23,11 +23,11 @@ var (
 // node through a browser that can reach it.
 //
 // A page cannot prevent the browser from stating the origin of a request, in
-// Sec-Fetch-Site or Origin. Programs send neither header, and are admitted. A
-// page whose own host name was made to resolve to this node (DNS rebinding) has
-// the same origin as the node; it is recognized by its Host header, if hosts are
-// configured. Health probes are always answered, and pages of allowed origins
-// are admitted.
+// Sec-Fetch-Site or Origin. Programs send neither of these headers, and are
+// admitted. A page whose own host name was made to resolve to this node (DNS
+// rebinding) has the same origin as the node; it is recognized by its Host
+// header, if hosts are configured. Health probes are always answered, and
+// pages of allowed origins are admitted.
 func Origins(next http.Handler, hosts, allowed []string) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -13,11 +13,11 @@ import (
 )
 
 // ErrStopping ends streams when the server stops. The next attempt reaches a
-// different node, or this one after its restart.
+// different node, or this node after its restart.
 var ErrStopping = status.New(connect.CodeUnavailable, "the node is stopping")
 
-// Streams tracks the open streams: it limits their number, ends them when the
-// server stops, and resets those whose client stops reading.
+// Streams tracks the open streams: it limits their number, ends them when
+// the server stops, and resets streams whose clients stop reading.
 type Streams struct {
 	limit int
 	// conns limits the streams of an address to limitOf.
@@ -44,7 +44,8 @@ func (g *Streams) Stopping() <-chan struct{} { return g.stopCh }
 type Stream struct {
 	owner *Streams
 	timer *time.Timer
-	given func() // releases the place of the address
+	given func()  // releases the place of the address
+	after *places // keeps the place after Leave; nil for none
 
 	// The controller must not be used after the handler has returned. mu is held
 	// during its calls, which set a deadline and do not block.
@@ -55,6 +56,7 @@ type Stream struct {
 // Enter admits a stream, or fails with request.ErrOverloaded or ErrStopping.
 func (g *Streams) Enter(ctx context.Context) (*Stream, error) {
 	s := &Stream{owner: g, conn: Control(ctx)}
+	s.after, _ = ctx.Value(placesKey{}).(*places)
 	s.timer = time.AfterFunc(time.Hour, s.cut)
 	s.timer.Stop()
 	g.mu.Lock()
@@ -79,10 +81,40 @@ func (s *Stream) Leave() {
 	s.mu.Lock()
 	s.conn = nil
 	s.mu.Unlock()
+	if s.after != nil {
+		s.after.left = append(s.after.left, s)
+		return
+	}
+	s.release()
+}
+
+// release releases the places of the stream.
+func (s *Stream) release() {
 	s.owner.mu.Lock()
 	delete(s.owner.open, s)
 	s.given()
 	s.owner.mu.Unlock()
+}
+
+// places has the streams that a request has left without giving up their places.
+// Only the goroutine of the request may use it.
+type places struct{ left []*Stream }
+
+// placesKey is the context key of a *places.
+type placesKey struct{}
+
+// KeepPlaces returns a context in which streams keep their places after Leave,
+// until release is called. A handler that collects the messages of a stream, and
+// writes them when the stream has ended, needs this, because the messages take
+// memory until they are written.
+func (g *Streams) KeepPlaces(ctx context.Context) (kept context.Context, release func()) {
+	p := new(places)
+	return context.WithValue(ctx, placesKey{}, p), func() {
+		for _, s := range p.left {
+			s.release()
+		}
+		p.left = nil
+	}
 }
 
 // BeginWrite and EndWrite must surround every write. A slow write

@@ -18,8 +18,8 @@ const (
 // Uploads schedules uploads, because a module needs memory and, for up to a
 // minute, the only compiler of the node. One address has at most one upload in
 // progress, so that a client that uploads endlessly gets no second turn while
-// others wait. When an upload of an address ends, the waiting uploads of that
-// address move behind those of the others.
+// others wait. When an upload of an address ends, the waiting uploads of
+// that address move behind the waiting uploads of other addresses.
 //
 //	enter ──> runs, if there is room and its address has none ──> leave
 //	  └─────> waits for its turn ──▲

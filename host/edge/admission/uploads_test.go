@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestUploadsTakeTurns: an address has at most one upload in progress, and all
-// together at most the limit. A new address is next after busy uploaders,
-// however many of their uploads wait. An upload beyond the limits, or one that
-// waits in vain, is rejected and takes no turn.
+// TestUploadsTakeTurns: an address has at most one upload in progress, and
+// all addresses together have at most the limit. A new address is next after
+// busy uploaders, however many of their uploads wait. An upload beyond the
+// limits, or one that waits in vain, is rejected and takes no turn.
 func TestUploadsTakeTurns(t *testing.T) {
 	u := &Uploads{most: 2}
 	type call struct {

@@ -19,9 +19,9 @@ func (e *WaitingBytesError) Error() string {
 func (e *WaitingBytesError) Unwrap() error { return request.ErrOverloaded }
 
 // Waiting is the budget of bytes for requests that wait between the server and
-// the runtime. A request counts from when it is read until the runtime has
-// released it, even if its caller has gone. All streams and calls of a node
-// share one Waiting.
+// the runtime. A request is charged from when it is read until the runtime
+// has released it, even if its caller has disconnected. All streams and
+// calls of a node share one Waiting.
 type Waiting struct {
 	limit   int64
 	used    atomic.Int64
@@ -41,7 +41,7 @@ func (w *Waiting) RefusedCount() uint64 { return w.refused.Load() }
 // names.
 const RequestBytes = 512
 
-// BytesOf returns the bytes that a request counts for.
+// BytesOf returns the bytes that are charged for a request.
 func BytesOf(r *request.Request) int64 {
 	return RequestBytes + int64(len(r.Payload)+len(r.Name)+len(r.ID)+len(r.Entity.Type)+len(r.Entity.ID))
 }
@@ -57,8 +57,8 @@ func (w *Waiting) Take(n int64) error {
 	return nil
 }
 
-// Count takes n bytes even if they exceed the budget, for uses that are limited
-// otherwise.
+// Count takes n bytes even if they exceed the budget, for uses that have a
+// limit of their own.
 func (w *Waiting) Count(n int64) { w.used.Add(n) }
 
 // Give returns n bytes to the budget.

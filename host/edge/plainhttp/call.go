@@ -59,9 +59,9 @@ type Budget interface {
 	Give(n int64)
 }
 
-// content passes the body of a request on as the last field of a message. The
-// field's length must precede it, so a body of unknown length is first read into
-// memory, and charged.
+// content passes the body of a request on as the last field of a message.
+// The field's length must precede the body, so a body of unknown length is
+// first read into memory, and charged.
 type content struct {
 	h       *Handler
 	r       *http.Request
@@ -92,8 +92,9 @@ func (c *content) after(m proto.Message) (io.Reader, error) {
 	return io.MultiReader(bytes.NewReader(protowire.AppendVarint(head, uint64(len(data)))), bytes.NewReader(data)), nil
 }
 
-// whole reads the body, but at most one byte more than the limit. The limit of
-// the API call is not larger, so the call then rejects the body.
+// whole reads the body, but at most one byte more than the limit. The API
+// call rejects such a longer body, because the limit of the call is not
+// larger.
 func (c *content) whole() ([]byte, error) {
 	var data []byte
 	for body := io.LimitReader(c.r.Body, int64(c.h.opts.MaxBytes)+1); ; {
@@ -222,7 +223,8 @@ type expectation struct {
 	left int // attempts left
 }
 
-// maxAttempts limits how often a command is sent that accepts several sequences.
+// maxAttempts limits how often a command that accepts several sequences is
+// sent.
 const maxAttempts = 8
 
 // parsePreconditions parses If-Match, or If-None-Match: *.
@@ -258,8 +260,8 @@ func parsePreconditions(r *http.Request) (e expectation, err error) {
 	return e, nil
 }
 
-// again reports whether the command may be sent again with the sequence at which
-// its entity actually was, and sets next to it.
+// again reports whether the command may be sent again with the actual
+// sequence of its entity, and sets next to that sequence.
 func (e *expectation) again(actual string) bool {
 	at, err := strconv.ParseUint(actual, 10, 63)
 	if err != nil || at == 0 || e.left == 0 || !e.match(at) {

@@ -40,8 +40,8 @@ type cloudEvent struct {
 	AuthType     string `json:"authtype,omitempty"`
 	AuthID       string `json:"authid,omitempty"`
 
-	// Extensions of hostd. Values are text, because an integer of CloudEvents has
-	// 32 bits, and there are no lists.
+	// Extensions of hostd. Values are text, because an integer of
+	// CloudEvents has 32 bits, and CloudEvents have no lists.
 	CommandID    string `json:"commandid,omitempty"`
 	ModuleDigest string `json:"moduledigest,omitempty"`
 	StoredType   string `json:"storedtype,omitempty"`
@@ -53,7 +53,7 @@ type cloudEvent struct {
 //
 // The source names the cluster and the entity, and the id is the event's
 // sequence. Sequences of an entity are never reused, not even after a deletion,
-// so both together identify the event, as CloudEvents require.
+// so source and id together identify the event, as CloudEvents require.
 type cloudForm struct{ cluster, entityType string }
 
 func (f cloudForm) encode(m *entityv1.SubscribeEventsResponse, isJSON bool) ([]byte, error) {
@@ -150,6 +150,10 @@ func batchLimit(text string) (int, error) {
 	return n, nil
 }
 
+// batchCharge is how many bytes a batch is charged, for the events and for the
+// last of them.
+const batchCharge = 2 * batchBytes
+
 // errBatchFull ends the call of a batch that has all its events.
 var errBatchFull = errors.New("the batch is full")
 
@@ -159,6 +163,11 @@ type batchWriter struct {
 	form  eventForm
 	of    payloads
 	limit int
+	// budget is charged from the first event on, because the API has admitted
+	// the call then; nil charges nothing.
+	budget  Budget
+	charged bool
+	full    error // the budget's reason to admit no batch
 
 	frames frames
 	json   bool
@@ -193,6 +202,9 @@ func (b *batchWriter) message(flags byte, data []byte) error {
 		return err
 	}
 	if b.count == 0 {
+		if b.full = b.charge(); b.full != nil {
+			return b.full
+		}
 		b.json = b.of.isJSON()
 	}
 	text, err := b.form.encode(m, b.json)
@@ -205,4 +217,21 @@ func (b *batchWriter) message(flags byte, data []byte) error {
 		return errBatchFull
 	}
 	return nil
+}
+
+// charge charges the batch to the budget.
+func (b *batchWriter) charge() error {
+	if b.budget == nil {
+		return nil
+	}
+	err := b.budget.Take(batchCharge)
+	b.charged = err == nil
+	return err
+}
+
+// giveBack ends the charge.
+func (b *batchWriter) giveBack() {
+	if b.charged {
+		b.budget.Give(batchCharge)
+	}
 }

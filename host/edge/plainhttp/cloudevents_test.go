@@ -2,6 +2,7 @@ package plainhttp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -75,7 +76,7 @@ func TestCloudEventsAreValid(t *testing.T) {
 	}
 }
 
-// subscribed is an API whose Subscribe sends n events, and then the end if it is
+// subscribed is an API whose SubscribeEvents sends n events, and then the end if it is
 // not empty.
 func subscribed(t *testing.T, n int, size int, end string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -146,8 +147,9 @@ func TestBatchesOfCloudEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAcceptSelectsTheFormOfEvents: the first acceptable form counts, and a
-// browser's EventSource selects CloudEvents by a parameter.
+// TestAcceptSelectsTheFormOfEvents: the response has the first form in
+// Accept that the server supports, and a browser's EventSource selects
+// CloudEvents by a parameter.
 func TestAcceptSelectsTheFormOfEvents(t *testing.T) {
 	h := Wrap(subscribed(t, 1, 1, `{}`), Options{Types: jsonCluster(4), Entities: jsonCluster(4)})
 	for _, c := range []struct{ accept, query, kind, has string }{
@@ -166,6 +168,58 @@ func TestAcceptSelectsTheFormOfEvents(t *testing.T) {
 		body, err := io.ReadAll(w.Body)
 		if err != nil || w.Header().Get("Content-Type") != c.kind || !strings.Contains(string(body), c.has) {
 			t.Errorf("%s %s: %s, %s", c.accept, c.query, w.Header().Get("Content-Type"), body)
+		}
+	}
+}
+
+// budget counts the charges of a node.
+type budget struct {
+	taken, open int64
+	err         error
+}
+
+func (b *budget) Take(n int64) error {
+	if b.err == nil {
+		b.taken, b.open = b.taken+n, b.open+n
+	}
+	return b.err
+}
+
+func (b *budget) Give(n int64) { b.open -= n }
+
+// TestBatchesAreChargedAfterTheCallIsAdmitted: a call that the API rejects, for
+// example because nobody knows its caller, is charged nothing. A call that is
+// admitted is charged from its first event until it is answered.
+func TestBatchesAreChargedAfterTheCallIsAdmitted(t *testing.T) {
+	refused := func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"code":"unauthenticated","message":"no token"}`)
+	}
+	full := errors.New("the node is full")
+	for _, c := range []struct {
+		name    string
+		api     http.HandlerFunc
+		full    error
+		status  int
+		charges bool
+	}{
+		{"rejected", refused, nil, 401, false},
+		{"rejected while there is no room", refused, full, 401, false},
+		{"admitted", subscribed(t, 3, 1, `{}`), nil, 200, true},
+		{"admitted without events", subscribed(t, 0, 1, `{}`), nil, 200, false},
+		{"admitted while there is no room", subscribed(t, 3, 1, `{}`), full, 429, false},
+	} {
+		b := &budget{err: c.full}
+		h := Wrap(c.api, Options{Types: jsonCluster(4), Entities: jsonCluster(4), Budget: b})
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/e/counter/events", nil)
+		r.Header.Set("Accept", cloudBatchType)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.status || (b.taken > 0) != c.charges || b.open != 0 {
+			t.Errorf("%s: %d %s, charged %d, of which %d were not returned", c.name, w.Code, w.Body, b.taken, b.open)
+		}
+		if told := w.Header().Get("Retry-After") != ""; told != (c.status == 429) {
+			t.Errorf("%s: another attempt is named: %v", c.name, told)
 		}
 	}
 }

@@ -46,10 +46,10 @@ type description struct {
 // served is an entity type and the digest of the module that serves it.
 type served struct{ entityType, digest string }
 
-// describe serves the OpenAPI document of all entity types, or of those that
-// the parameter type names. It reads the listing of modules, or the module of
-// each named type, by calls of the API, so authentication, roles, limits and
-// the audit log apply to it as they do to those calls.
+// describe serves the OpenAPI document of all entity types, or only of the
+// types that the parameter type names. It reads the listing of modules, or
+// the module of each named type, by calls of the API, so authentication,
+// roles, limits and the audit log apply to these calls.
 func (h *Handler) describe(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		refuseMethod(w, "GET, HEAD")

@@ -23,7 +23,7 @@ const (
 	bytesType = "application/octet-stream"
 )
 
-// command converts a request to a Send.
+// command converts a request to a SendCommand.
 func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 	req := &entityv1.SendCommandRequest{EntityType: t.entityType, EntityId: t.id, Command: t.name}
 	_, err := parameters(r)
@@ -66,7 +66,7 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 	h.reply(w, r, t.entityType, res.GetData())
 }
 
-// query converts a request to a Query. A small payload can be a URL parameter; a
+// query converts a request to a QueryEntity. A small payload can be a URL parameter; a
 // large one is the body of a POST.
 func (h *Handler) query(w http.ResponseWriter, r *http.Request, t target) {
 	req := &entityv1.QueryEntityRequest{EntityType: t.entityType, EntityId: t.id, Query: t.name}

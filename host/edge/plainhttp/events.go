@@ -85,7 +85,7 @@ func acceptedEvents(h http.Header) eventsResponse {
 	return out
 }
 
-// events converts a request to a Subscribe, and sends the events as server-sent
+// events converts a request to a SubscribeEvents, and sends the events as server-sent
 // events, the format of a browser's EventSource, or as a batch.
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
 func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType string, form eventsResponse) {
@@ -105,15 +105,16 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 		return bytes.NewReader(append(out, message...)), err
 	}}
 	if form == cloudBatch {
-		h.batch(w, r, body, &batchWriter{answer: newAnswer(w), form: encoder, of: of, limit: limit, cursor: req.GetCursor()})
+		h.batch(w, r, body, &batchWriter{answer: newAnswer(w), form: encoder, of: of, limit: limit, budget: h.opts.Budget, cursor: req.GetCursor()})
 		return
 	}
-	s := &eventWriter{conn: w, header: http.Header{}, form: encoder, of: of}
+	s := &eventWriter{conn: w, header: http.Header{}, form: encoder, of: of, ending: func() { h.limitWrites(w) }}
 	ended := make(chan struct{})
 	var beat sync.WaitGroup
 	beat.Go(func() { s.keepAlive(h.opts.KeepAlive, ended) })
 	h.api.ServeHTTP(s, call(r, entityv1connect.EntityServiceSubscribeEventsProcedure, "application/connect+proto", body))
 	close(ended)
+	h.limitWrites(w)
 	beat.Wait()
 	s.close()
 }
@@ -164,25 +165,30 @@ func (h *Handler) subscription(r *http.Request, entityType string, form *eventsR
 	continues := req.Follow || *form == cloudBatch
 	if n := h.eventShards(req.Shards); continues && n > maxEventShards {
 		return nil, 0, fmt.Errorf("a cursor of %d shards exceeds the limit of the header Last-Event-ID, so a client could not continue after it: "+
-			"read the events of at most %d shards at a time, with shards=1,2,... (the cluster has %d shards), read the events once as a stream with follow=false, or use the API's Subscribe", n, maxEventShards, h.opts.Entities.Shards())
+			"read the events of at most %d shards at a time, with shards=1,2,... (the cluster has %d shards), read the events once as a stream with follow=false, or use the API's SubscribeEvents", n, maxEventShards, h.opts.Entities.Shards())
 	}
 	return req, limit, nil
 }
 
 // batch sends a list of events, which ends at the newest event or when it is
 // full. If an error occurs after some events, the next request reports it.
+//
+// The batch counts as a stream, and for the budget, until it is written. The API
+// has lifted the server's time limit for writes, so the batch sets its own.
 func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader, b *batchWriter) {
-	if h.opts.Budget != nil {
-		const charge = 2 * batchBytes // bytes charged for the events and for the last of them
-		if err := h.opts.Budget.Take(charge); err != nil {
-			later(w, 1)
-			fail(w, http.StatusTooManyRequests, problem{Code: "resource_exhausted", Message: err.Error()})
-			return
-		}
-		defer h.opts.Budget.Give(charge)
+	if h.opts.Streams != nil {
+		ctx, release := h.opts.Streams.KeepPlaces(r.Context())
+		defer release()
+		r = r.WithContext(ctx)
 	}
+	defer b.giveBack()
 	h.api.ServeHTTP(b, call(r, entityv1connect.EntityServiceSubscribeEventsProcedure, "application/connect+proto", body))
+	h.limitWrites(w)
 	switch {
+	case b.full != nil:
+		later(w, 1)
+		fail(w, http.StatusTooManyRequests, problem{Code: "resource_exhausted", Message: b.full.Error()})
+		return
 	case b.status != http.StatusOK && b.status != 0:
 		writeError(w, b.status, b.header, b.body.Bytes())
 		return
@@ -204,8 +210,18 @@ func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader, 
 	if b.cursor != "" {
 		header.Set("Hostd-Cursor", b.cursor)
 	}
+	list := append(b.events, ']')
+	header.Set("Content-Length", strconv.Itoa(len(list)))
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(append(b.events, ']')) // an error means that the client has gone
+	_, _ = w.Write(list)                      // an error means that the client has gone
+	_ = http.NewResponseController(w).Flush() // so that nothing is left to write when the place is released
+}
+
+// limitWrites limits the time to write the rest of a response.
+func (h *Handler) limitWrites(w http.ResponseWriter) {
+	if h.opts.WriteStall > 0 {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.opts.WriteStall)) // only tests have a writer without deadlines
+	}
 }
 
 // flagOf parses a boolean parameter.
@@ -242,8 +258,8 @@ type frames struct {
 	rest bytes.Buffer // an incomplete message
 }
 
-// each appends p to the stream and calls do for each complete message, until it
-// fails. The server that writes the stream limits the size of messages.
+// each appends p to the stream and calls do for each complete message, until
+// do fails. The server that writes the stream limits the size of messages.
 func (f *frames) each(p []byte, do func(flags byte, data []byte) error) error {
 	f.rest.Write(p)
 	for f.rest.Len() >= prefixBytes {
@@ -260,7 +276,7 @@ func (f *frames) each(p []byte, do func(flags byte, data []byte) error) error {
 	return nil
 }
 
-// eventOf decodes a message of a Subscribe.
+// eventOf decodes a message of a SubscribeEvents.
 func eventOf(flags byte, data []byte) (*entityv1.SubscribeEventsResponse, error) {
 	if flags&flagCompressed != 0 {
 		return nil, errors.New("the message is compressed, which is not supported")
@@ -317,6 +333,7 @@ type eventWriter struct {
 	header http.Header // header of the Connect stream
 	form   eventForm
 	of     payloads
+	ending func() // is called before the last message is written
 
 	mu      sync.Mutex
 	status  int
@@ -398,6 +415,7 @@ func (s *eventWriter) message(flags byte, data []byte) error {
 // no event was sent yet, and an event called "failure" otherwise.
 func (s *eventWriter) end(data []byte) error {
 	s.ended = true
+	s.ending()
 	failed, err := endOf(data)
 	switch {
 	case err != nil:

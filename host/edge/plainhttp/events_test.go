@@ -23,7 +23,7 @@ func envelope(flags byte, data []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(data))), data...)
 }
 
-// serve serves the response of an API to a Subscribe.
+// serve serves the response of an API to a SubscribeEvents.
 func serve(t *testing.T, api http.HandlerFunc) *http.Response {
 	t.Helper()
 	s := httptest.NewServer(Wrap(api, Options{
@@ -117,8 +117,8 @@ func TestIdleEventStreamSendsHeadersAtOnce(t *testing.T) {
 	}
 }
 
-// TestStateIsSentOnlyIfTagDiffers: a state is sent or not according to the caller's tags,
-// including weak ones and lists.
+// TestStateIsSentOnlyIfTagDiffers: a state is sent unless one of the
+// caller's tags, which may be weak and may be a list, matches its sequence.
 func TestStateIsSentOnlyIfTagDiffers(t *testing.T) {
 	s := httptest.NewServer(Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"json":{"n":1},"sequence":"4"}`))
@@ -157,7 +157,8 @@ func TestStateIsSentOnlyIfTagDiffers(t *testing.T) {
 	}
 }
 
-// jsonCluster is the number of shards of a cluster whose types have JSON payloads.
+// jsonCluster is a cluster with this number of shards, whose types have JSON
+// payloads.
 type jsonCluster uint32
 
 func (jsonCluster) Encoding(context.Context, string) (request.Encoding, error) {

@@ -26,9 +26,21 @@ type Options struct {
 	// Budget is charged for bodies that are read into memory here; nil charges
 	// nothing.
 	Budget Budget
+	// Streams limits the streams of the API; nil limits none.
+	Streams streams
+	// WriteStall is how long a client may leave the end of a stream, or a batch,
+	// unread before the response is reset; 0 sets no limit.
+	WriteStall time.Duration
 	// KeepAlive is how often an idle stream of events sends a comment; default
 	// 15 seconds.
 	KeepAlive time.Duration
+}
+
+// streams limits the number of streams; an *admission.Streams implements it.
+type streams interface {
+	// KeepPlaces returns a context in which streams keep their places after their
+	// end, until release is called.
+	KeepPlaces(ctx context.Context) (kept context.Context, release func())
 }
 
 // Types knows the entity types.
@@ -104,8 +116,8 @@ func targetOf(u *url.URL) (t target, ok bool) {
 }
 
 // pathParts returns the segments of a path after its prefix, without escapes.
-// garbled reports that one is not valid UTF-8. It fails for a segment that HTTP
-// clients may remove.
+// garbled reports that a segment is not valid UTF-8. ok is false if HTTP
+// clients may remove a segment.
 func pathParts(u *url.URL, prefix string) (parts []string, garbled, ok bool) {
 	parts = strings.Split(strings.TrimPrefix(u.EscapedPath(), prefix), "/")
 	for i, p := range parts {

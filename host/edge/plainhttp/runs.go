@@ -243,7 +243,8 @@ func addKey(req map[string]any, r *http.Request) error {
 	return err
 }
 
-// commandRun converts a request to a Signal, Cancel or Terminate.
+// commandRun converts a request to a SignalWorkflow, CancelWorkflow or
+// TerminateWorkflow.
 func (h *Handler) commandRun(w http.ResponseWriter, r *http.Request, t runTarget) {
 	_, err := parameters(r)
 	req := map[string]any{"entityType": t.entityType, "entityId": t.id}
@@ -268,7 +269,8 @@ func (h *Handler) commandRun(w http.ResponseWriter, r *http.Request, t runTarget
 	}
 }
 
-// runHistory converts a request to a History, whose response it passes on.
+// runHistory converts a request to a GetWorkflowHistory, whose response it passes
+// on.
 func (h *Handler) runHistory(w http.ResponseWriter, r *http.Request, t runTarget) {
 	given, err := parameters(r, "page_size", "page_token", "newest_first")
 	req := map[string]any{"entityType": t.entityType, "entityId": t.id}
