@@ -29,8 +29,8 @@ const errorsPage = "../../docs/reference/errors.md"
 // reasonPattern matches a string literal that can only be a reason.
 var reasonPattern = regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)+$`)
 
-// TestEveryReasonIsExplained checks that the page has a whole section for each
-// reason in the sources, and none for others.
+// TestEveryReasonIsExplained checks that the page has a whole section for
+// each reason in the sources, and no section for any other reason.
 func TestEveryReasonIsExplained(t *testing.T) {
 	text, err := os.ReadFile(errorsPage)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
@@ -41,8 +42,8 @@ type Detailed interface {
 	Detail() proto.Message
 }
 
-// ErrLate: the caller's deadline passed before the answer to a call that changes
-// nothing, such as a query, or that can be repeated safely.
+// ErrLate: the caller's deadline passed before there was an answer. The call
+// changes nothing, as a query, or can be repeated safely.
 var ErrLate = New(connect.CodeDeadlineExceeded, "the deadline passed before the response arrived; nothing was changed, or the call can be repeated")
 
 // ErrNoOutcome: the caller's deadline passed before the outcome of a command was
@@ -109,8 +110,31 @@ func Public(log *slog.Logger, err error) *connect.Error {
 		if d, err := connect.NewErrorDetail(detail); err == nil {
 			out.AddDetail(d)
 		}
+		if former := formerDetail(detail); former != nil {
+			if d, err := connect.NewErrorDetail(former); err == nil {
+				out.AddDetail(d)
+			}
+		}
 	}
 	return out
+}
+
+// formerTruncated is the type of EventsTruncated in the previous release, which
+// had the same fields.
+const formerTruncated = "type.googleapis.com/hostd.entity.v1.EventsCut"
+
+// formerDetail returns a detail under the name that clients of the previous
+// release know, nil if the name is the same.
+func formerDetail(detail proto.Message) proto.Message {
+	truncated, ok := detail.(*entityv1.EventsTruncated)
+	if !ok {
+		return nil
+	}
+	value, err := proto.Marshal(truncated)
+	if err != nil {
+		return nil
+	}
+	return &anypb.Any{TypeUrl: formerTruncated, Value: value}
 }
 
 // Detail returns the detail message of an error, or nil.

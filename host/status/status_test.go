@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,9 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
 
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
@@ -161,8 +164,8 @@ func TestInternalErrorTextIsNotReturned(t *testing.T) {
 	}
 }
 
-// TestInternalCommandRejectionHasReason: a client can distinguish this rejection from one
-// by roles.
+// TestInternalCommandRejectionHasReason: a client can distinguish this
+// rejection from a rejection by roles.
 func TestInternalCommandRejectionHasReason(t *testing.T) {
 	info, ok := status.Detail(fmt.Errorf("wrapped: %w", request.ErrInternalCommand)).(*errdetails.ErrorInfo)
 	if !ok || info.GetReason() != "INTERNAL_COMMAND" || info.GetDomain() != "hostd" {
@@ -192,5 +195,29 @@ func TestViolationsAreDetails(t *testing.T) {
 	}
 	if text := err.Error(); text != "wrapped: the payload does not match the schema: amout: unknown member; is null" {
 		t.Error(text)
+	}
+}
+
+// TestTruncatedEventsHaveTheFormerDetailToo: clients of the previous release find
+// the first event that is left in a detail of the former name, which has the bytes
+// of the current one.
+func TestTruncatedEventsHaveTheFormerDetailToo(t *testing.T) {
+	for name, err := range map[string]error{
+		"events": fmt.Errorf("wrapped: %w", &journal.TruncatedError{First: 7}),
+		"states": &status.StateTruncatedError{From: 7},
+	} {
+		details := status.Public(nil, err).Details()
+		if len(details) != 2 {
+			t.Fatalf("%s: %d details", name, len(details))
+		}
+		want, err := proto.Marshal(&entityv1.EventsTruncated{First: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, wanted := range []string{"hostd.entity.v1.EventsTruncated", "hostd.entity.v1.EventsCut"} {
+			if d := details[i]; d.Type() != wanted || !bytes.Equal(d.Bytes(), want) {
+				t.Errorf("%s: the detail is %s %x, want %s %x", name, d.Type(), d.Bytes(), wanted, want)
+			}
+		}
 	}
 }
