@@ -68,10 +68,10 @@ func (h *Handler) admit(ctx context.Context, wait time.Duration) (leave func(), 
 }
 
 // wait returns a run, once it has ended or the wait is over. ask gets it from
-// the node that leads its shard, which is this one if leader is nil. If that
-// node loses the shard, the wait continues with the next one: DoWorkflow gives
-// up after a short time without a leader, but a wait that has begun may last
-// until its end.
+// the node that leads its shard, which is this node if leader is nil. If that
+// node loses the shard, the wait continues with the next leader: DoWorkflow
+// gives up after a short time without a leader, but a wait that has begun may
+// last until its end.
 func (h *Handler) wait(ctx context.Context, id sharding.EntityID, wait time.Duration,
 	ask func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient, left time.Duration) (*workflowv1.Run, error)) (*workflowv1.Run, error) {
 	if deadline, ok := ctx.Deadline(); ok {

@@ -33,7 +33,8 @@ type group struct {
 	urls    map[sharding.NodeID]string
 }
 
-// change changes the run or its leader, and wakes all who wait for that.
+// change changes the run or its leader, and wakes all goroutines that wait
+// for a change.
 func (g *group) change(change func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,9 +113,10 @@ func begin(t *testing.T, h *Handler) <-chan error {
 	return done
 }
 
-// TestWaitsContinueWithTheNextLeader begins a wait at each node, and then lets
-// the shard lose its leader: first to nobody, then to the other node. Both waits
-// continue there and return the end of the run.
+// TestWaitsContinueWithTheNextLeader begins a wait at each node, and then
+// lets the shard lose its leader: at first no node leads it, then the other
+// node does. Both waits continue at the new leader and return the end of the
+// run.
 func TestWaitsContinueWithTheNextLeader(t *testing.T) {
 	g, nodes := newGroup(t, map[sharding.NodeID]int{"a": 10, "b": 10})
 	atA, atB := begin(t, nodes["a"]), begin(t, nodes["b"])

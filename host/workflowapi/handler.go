@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -38,6 +39,14 @@ const (
 	codeNotStarted     = "not_started"
 	codeEnded          = "ended"
 )
+
+// codeTooManyRuns is the code with which a shard rejects the start of a run beyond
+// the setting max-open-runs.
+const codeTooManyRuns = "too_many_runs"
+
+// tooManyRunsRetry is the delay after which a rejected start may be repeated: some
+// run of the shard must end first.
+const tooManyRunsRetry = 5 * time.Second
 
 // Entities is the part of the EntityService that runs use.
 type Entities interface {
@@ -254,6 +263,7 @@ const (
 	reasonExists      = "RUN_EXISTS"
 	reasonEnded       = "RUN_ENDED"
 	reasonNotWorkflow = "NOT_A_WORKFLOW"
+	reasonTooManyRuns = "TOO_MANY_RUNS"
 )
 
 // runError is an error about a run, with a reason for programs.
@@ -282,8 +292,21 @@ func asRunError(err error) error {
 		return errNotFound
 	case codeEnded:
 		return &runError{connect.CodeFailedPrecondition, reasonEnded, rejection.GetMessage()}
+	case codeTooManyRuns:
+		return tooManyRuns(rejection.GetMessage())
 	}
 	return err
+}
+
+// tooManyRuns returns the error for a start that exceeds max-open-runs.
+func tooManyRuns(text string) error {
+	out := connect.NewError(connect.CodeResourceExhausted, errors.New(text))
+	for _, m := range []proto.Message{status.Reason(reasonTooManyRuns), &errdetails.RetryInfo{RetryDelay: durationpb.New(tooManyRunsRetry)}} {
+		if d, err := connect.NewErrorDetail(m); err == nil {
+			out.AddDetail(d)
+		}
+	}
+	return out
 }
 
 // rejectionOf returns the rejection in an error, nil if there is none.
