@@ -35,8 +35,16 @@ type pushed struct {
 func newModulePush(std cli.Stdio) *cobra.Command {
 	var noActivate, force, plainHTTP bool
 	var signatureFile string
-	var signature, wasm []byte
+	var signature []byte
+	var read func(context.Context) (wasm, signature []byte, err error)
 	c := cli.Ask(std, "push FILE.wasm|oci://HOST/REPOSITORY:TAG", "Upload a module and activate it for all its entity types", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (pushed, error) {
+		wasm, published, err := read(ctx)
+		if err != nil {
+			return pushed{}, err
+		}
+		if signature == nil {
+			signature = published
+		}
 		fmt.Fprintf(std.Err, "uploading %s (%d bytes)\n", args[0], len(wasm))
 		up, err := client.UploadModule(ctx, s.Client, &modulev1.UploadModuleRequest{Wasm: wasm, Signature: signature, Activate: !noActivate, Force: force})
 		printWarnings(std, up.GetWarnings())
@@ -57,10 +65,7 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 		if signature, err = modules.ReadSignature(c.Context(), signatureFile); err != nil {
 			return err
 		}
-		read, published, err := registry.ReadModule(c.Context(), args[0], plainHTTP)
-		if wasm = read; signature == nil {
-			signature = published
-		}
+		read, err = registry.OpenModule(args[0], plainHTTP)
 		return err
 	})
 	return c
@@ -81,7 +86,7 @@ type activationView struct {
 	EntityType string            `json:"entityType"`
 	Revision   uint64            `json:"revision"`
 	Limits     map[string]uint64 `json:"limits"`
-	// They are null if the type does not restrict them.
+	// Sends and AcceptsFrom are null if the type does not restrict them.
 	Sends       []string `json:"sends"`
 	AcceptsFrom []string `json:"acceptsFrom"`
 	// Owner is the subject that owns the type; it may be empty.
@@ -126,8 +131,8 @@ func ownersOf(m *modulev1.Module) []string {
 // briefLength is the number of characters for a list of values in a table.
 const briefLength = 24
 
-// brief joins the first values of a list, at least one, shortened if necessary,
-// and the number of the others.
+// brief joins the first values of a list, at least one, shortened if
+// necessary, and the number of the remaining values.
 func brief(values ...string) string {
 	text := ""
 	for i, v := range values {

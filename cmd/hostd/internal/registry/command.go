@@ -27,19 +27,22 @@ func storedOf(m artifact, file string) stored {
 	return stored{m.reference, fmt.Sprintf("%x", sha256.Sum256(m.wasm)), len(m.signature) > 0, file}
 }
 
-// ReadModule reads a module, and its signature if it has one, from a file or from
-// a registry.
-func ReadModule(ctx context.Context, from string, plainHTTP bool) (wasm, signature []byte, err error) {
+// OpenModule returns a function that reads a module, and its signature if it has
+// one. A file is read at once, and a reference to a registry is only checked, so
+// that the download can have the time limit of its command.
+func OpenModule(from string, plainHTTP bool) (read func(context.Context) (wasm, signature []byte, err error), err error) {
 	if !strings.HasPrefix(from, scheme) {
-		wasm, err = cli.ReadModule(from)
-		return wasm, nil, err
+		wasm, err := cli.ReadModule(from)
+		return func(context.Context) ([]byte, []byte, error) { return wasm, nil, nil }, err
 	}
 	r, err := open(from, plainHTTP)
 	if err != nil {
-		return nil, nil, cli.Usagef("%v", err)
+		return nil, cli.Usagef("%v", err)
 	}
-	m, err := r.pull(ctx)
-	return m.wasm, m.signature, err
+	return func(ctx context.Context) ([]byte, []byte, error) {
+		m, err := r.pull(ctx)
+		return m.wasm, m.signature, err
+	}, nil
 }
 
 // AddPlainHTTP gives a command the flag --plain-http.

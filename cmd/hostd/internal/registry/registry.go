@@ -101,6 +101,9 @@ func (r *registry) push(ctx context.Context, m artifact) (reference string, err 
 	if ref.ValidateReferenceAsTag() != nil {
 		return "", fmt.Errorf("%s names a digest: add a tag instead", ref)
 	}
+	if len(m.wasm) > maxModuleBytes {
+		return "", fmt.Errorf("the module has %d bytes, the limit is %d", len(m.wasm), maxModuleBytes)
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	layer := content.NewDescriptorFromBytes(layerType, m.wasm)

@@ -236,6 +236,9 @@ func TestReferencesAreChecked(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, says)
 		}
 	}
+	if _, err := opened(t, "oci://example.com/a/counter:1").push(t.Context(), artifact{wasm: make([]byte, maxModuleBytes+1)}); err == nil || !strings.Contains(err.Error(), "the limit is") {
+		t.Errorf("push of a module that no node accepts: %v", err)
+	}
 	r := opened(t, "oci://example.com/a/counter@sha256:"+strings.Repeat("0", 64))
 	if _, err := r.push(t.Context(), artifact{wasm: wasm}); err == nil || !strings.Contains(err.Error(), "add a tag") || r.name() != "counter" {
 		t.Errorf("push to a digest: %v", err)
