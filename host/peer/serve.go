@@ -81,7 +81,12 @@ func (p *Peers) Admit(next http.Handler) http.Handler {
 		if s.peer != nil {
 			defer s.peer.removeCall(s)
 			s.body = &observedBody{ReadCloser: r.Body, peer: s.peer, of: s}
-			s.peer.touch()
+			// A link is registered before its first byte counts. Otherwise the
+			// node is alive without a link for a moment, in which a refused
+			// dial would report its end again.
+			if r.URL.Path != peerv1connect.PeerServiceLinkProcedure {
+				s.peer.touch()
+			}
 			r.Body = s.body
 		}
 		next.ServeHTTP(w, r)
