@@ -18,10 +18,7 @@ import (
 	"github.com/hostd/hostd/host/edge/codec"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/edge/quota"
-	"github.com/hostd/hostd/host/entityapi/command"
-	"github.com/hostd/hostd/host/entityapi/pending"
-	"github.com/hostd/hostd/host/entityapi/records"
-	"github.com/hostd/hostd/host/entityapi/sendstream"
+
 	"github.com/hostd/hostd/host/entityapi/subscription"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
@@ -33,15 +30,15 @@ import (
 // DeadLetters, EventOrder or Load is nil, the calls that need it are
 // unimplemented. Auth, Quotas and Registerer may be nil too.
 type Options struct {
-	Runtime   command.Runtime
-	Types     command.Types
+	Runtime   Runtime
+	Types     Types
 	Entities  Entities
 	Histories subscription.Histories
 	// Readers read whole shards and upcast events.
 	subscription.Readers
 	States      States
-	Records     records.Histories
-	Pending     pending.Source
+	Records     RecordHistories
+	Pending     Pending
 	DeadLetters DeadLetters
 	Load        Load
 	View        clusterapi.View
@@ -70,12 +67,11 @@ type Handler struct{ *handler }
 // handler implements the EntityService, except SendCommandStream.
 type handler struct {
 	Options
-	calls   *command.Calls
-	ids     *command.IDs
+	calls   *calls
+	ids     *commandIDs
 	events  *subscription.Service
-	record  records.Service
-	pending pending.Service
-	streams *sendstream.Service
+	nodes   memberLister
+	streams *sendStreams
 }
 
 var _ entityv1connect.EntityServiceHandler = Handler{}
@@ -92,23 +88,14 @@ func (s *handler) SendCommandStream(ctx context.Context, stream *connect.BidiStr
 
 // NewHandler makes the EntityService of a node. It starts nothing.
 func NewHandler(o Options) Handler {
-	s := &handler{Options: o, ids: new(command.IDs), calls: &command.Calls{Runtime: o.Runtime, Waiting: o.Waiting, Arrivals: o.Arrivals, Deadline: o.Deadline, Quotas: o.Quotas}}
+	s := &handler{Options: o, ids: new(commandIDs), nodes: clusterapi.Nodes{View: o.View}, calls: &calls{Runtime: o.Runtime, Waiting: o.Waiting, Arrivals: o.Arrivals, Deadline: o.Deadline, Quotas: o.Quotas}}
 	s.events = subscription.New(subscription.Options{
 		Types: o.Types, Sharding: o.Entities, Histories: o.Histories, Readers: o.Readers,
 		Proxy: o.Proxy, Streams: o.Streams, Log: o.Log, Registerer: o.Registerer,
 	})
-	s.record = records.Service{Types: o.Types, Entities: o.Entities, Histories: o.Records, Proxy: o.Proxy, Log: o.Log}
-	s.pending = pending.Service{Self: string(o.Self), Source: o.Pending, Entities: o.Entities, Types: o.Types, Nodes: clusterapi.Nodes{View: o.View}, Proxy: o.Proxy, Log: o.Log}
-	s.streams = sendstream.New(sendstream.Options{
-		Runtime: o.Runtime, Types: o.Types, IDs: s.ids, Streams: o.Streams,
-		Waiting: o.Waiting, Arrivals: o.Arrivals, Deadline: o.Deadline.Standard,
-		Roles: o.Auth, Quotas: o.Quotas, NodeID: o.Self, Log: o.Log, MaxInFlight: o.MaxInFlight, MaxBytes: o.MaxBytes, Registerer: o.Registerer,
-	})
+	s.streams = newSendStreams(s)
 	return Handler{s}
 }
-
-// Timers returns the service that finds pending timers on all nodes.
-func (s *handler) Timers() *pending.Service { return &s.pending }
 
 // SendStreamHandler makes the handler of SendCommandStream, which has its own codecs.
 func (s *handler) SendStreamHandler(opts ...connect.HandlerOption) (path string, h http.Handler) {
@@ -125,22 +112,6 @@ func (s *handler) ReadEvents(ctx context.Context, r *connect.Request[entityv1.Re
 	return s.events.ReadEvents(ctx, r, stream)
 }
 
-// ReadRecords returns the records of an entity, which describe the effects of
-// its commands.
-func (s *handler) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
-	return s.record.ReadRecords(ctx, r)
-}
-
-// ListTimers lists pending timers.
-func (s *handler) ListTimers(ctx context.Context, r *connect.Request[entityv1.ListTimersRequest]) (*connect.Response[entityv1.ListTimersResponse], error) {
-	return s.pending.ListTimers(ctx, r)
-}
-
-// ListMessages lists messages that are not acknowledged yet.
-func (s *handler) ListMessages(ctx context.Context, r *connect.Request[entityv1.ListMessagesRequest]) (*connect.Response[entityv1.ListMessagesResponse], error) {
-	return s.pending.ListMessages(ctx, r)
-}
-
 // SubscribeEvents streams the events of a type.
 func (s *handler) SubscribeEvents(ctx context.Context, r *connect.Request[entityv1.SubscribeEventsRequest], stream *connect.ServerStream[entityv1.SubscribeEventsResponse]) error {
 	if s.EventOrder == nil {
@@ -153,20 +124,20 @@ func (s *handler) SubscribeEvents(ctx context.Context, r *connect.Request[entity
 func (s *handler) SendCommand(ctx context.Context, r *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
 	m := r.Msg
 	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
-	if err := command.CheckName("command", m.GetCommand()); err != nil {
+	if err := checkName("command", m.GetCommand()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	if err := command.CheckID(m.GetCommandId()); err != nil {
+	if err := checkCommandID(m.GetCommandId()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	if err := command.CheckRetry(m.GetCommandId(), m.GetFirstAttemptAgeMs()); err != nil {
+	if err := checkRetry(m.GetCommandId(), m.GetFirstAttemptAgeMs()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	expected, err := command.Expectation(m.ExpectedSequence != nil, m.GetExpectedSequence())
+	expected, err := expectation(m.ExpectedSequence != nil, m.GetExpectedSequence())
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	kind, payload, err := command.Admit(ctx, s.Types, id, sendPayload(m))
+	kind, payload, err := admit(ctx, s.Types, id, sendPayload(m))
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
@@ -183,7 +154,7 @@ func (s *handler) SendCommand(ctx context.Context, r *connect.Request[entityv1.S
 		if req.ID == "" {
 			req.ID, req.ServerID = s.ids.Next(), true
 		}
-		command.SetFirstAttempt(req, m.GetFirstAttemptAgeMs())
+		setFirstAttempt(req, m.GetFirstAttemptAgeMs())
 	})
 	if err != nil {
 		return nil, status.Public(s.Log, err)
@@ -207,7 +178,7 @@ func (s *handler) SendCommand(ctx context.Context, r *connect.Request[entityv1.S
 func (s *handler) QueryEntity(ctx context.Context, r *connect.Request[entityv1.QueryEntityRequest]) (*connect.Response[entityv1.QueryEntityResponse], error) {
 	m := r.Msg
 	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
-	if err := command.CheckName("query", m.GetQuery()); err != nil {
+	if err := checkName("query", m.GetQuery()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
 	how := request.Query
@@ -218,7 +189,7 @@ func (s *handler) QueryEntity(ctx context.Context, r *connect.Request[entityv1.Q
 	default:
 		return nil, status.Public(s.Log, status.Argument("the consistency must be LINEARIZABLE or STALE"))
 	}
-	kind, payload, err := command.Admit(ctx, s.Types, id, queryPayload(m))
+	kind, payload, err := admit(ctx, s.Types, id, queryPayload(m))
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
@@ -244,22 +215,22 @@ func (s *handler) QueryEntity(ctx context.Context, r *connect.Request[entityv1.Q
 	return connect.NewResponse(out), nil
 }
 
-func sendPayload(m *entityv1.SendCommandRequest) command.Given {
+func sendPayload(m *entityv1.SendCommandRequest) payloadGiven {
 	switch p := m.GetPayload().(type) {
 	case *entityv1.SendCommandRequest_Json:
-		return command.Given{Kind: wire.JSONPayload, JSON: p.Json}
+		return payloadGiven{Kind: wire.JSONPayload, JSON: p.Json}
 	case *entityv1.SendCommandRequest_Data:
-		return command.Given{Kind: wire.DataPayload, Data: p.Data}
+		return payloadGiven{Kind: wire.DataPayload, Data: p.Data}
 	}
-	return command.Given{}
+	return payloadGiven{}
 }
 
-func queryPayload(m *entityv1.QueryEntityRequest) command.Given {
+func queryPayload(m *entityv1.QueryEntityRequest) payloadGiven {
 	switch p := m.GetPayload().(type) {
 	case *entityv1.QueryEntityRequest_Json:
-		return command.Given{Kind: wire.JSONPayload, JSON: p.Json}
+		return payloadGiven{Kind: wire.JSONPayload, JSON: p.Json}
 	case *entityv1.QueryEntityRequest_Data:
-		return command.Given{Kind: wire.DataPayload, Data: p.Data}
+		return payloadGiven{Kind: wire.DataPayload, Data: p.Data}
 	}
-	return command.Given{}
+	return payloadGiven{}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/hostd/hostd/host/edge/authorize"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/edge/page"
-	"github.com/hostd/hostd/host/entityapi/records"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -75,7 +74,7 @@ func (s *handler) getEntity(ctx context.Context, id sharding.EntityID) (*connect
 		})
 	}
 	for _, t := range info.Timers {
-		out.Timers = append(out.Timers, records.Timer(&t))
+		out.Timers = append(out.Timers, timerMessage(&t))
 	}
 	if info.Module != (journal.Digest{}) {
 		out.ModuleDigest = info.Module.String()

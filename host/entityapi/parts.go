@@ -86,7 +86,7 @@ func whoCalls(ctx context.Context) string {
 	return ""
 }
 
-// requests implements command.Runtime.
+// requests implements Runtime.
 type requests struct{ *Parts }
 
 func (r requests) Submit(reqs []*request.Request) { r.Router.Submit(reqs) }

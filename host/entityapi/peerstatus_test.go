@@ -11,12 +11,11 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
-	"github.com/hostd/hostd/host/entityapi/command"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
 
-type anyType struct{ command.Types }
+type anyType struct{ Types }
 
 func (anyType) Encoding(context.Context, string) (request.Encoding, error) { return request.JSON, nil }
 

@@ -9,7 +9,6 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
-	"github.com/hostd/hostd/host/entityapi/command"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -39,7 +38,7 @@ func (s *handler) ClearFaults(ctx context.Context, r *connect.Request[entityv1.C
 // set later.
 func (s *handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.SkipTimerRequest]) (*connect.Response[entityv1.SkipTimerResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
-	if err := command.CheckName("timer", r.Msg.GetTimer()); err != nil {
+	if err := checkName("timer", r.Msg.GetTimer()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
 	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
@@ -100,10 +99,10 @@ func (s *handler) DeleteEntity(ctx context.Context, r *connect.Request[entityv1.
 // adminRequest validates the command id of an operator's request, and makes one
 // if it is missing, before the first attempt.
 func (s *handler) adminRequest(commandID string, firstAgeMs uint64) (journal.CommandID, attempts, error) {
-	if err := command.CheckID(commandID); err != nil {
+	if err := checkCommandID(commandID); err != nil {
 		return "", attempts{}, err
 	}
-	if err := command.CheckRetry(commandID, firstAgeMs); err != nil {
+	if err := checkRetry(commandID, firstAgeMs); err != nil {
 		return "", attempts{}, err
 	}
 	command := journal.CommandID(commandID)
@@ -120,7 +119,7 @@ type attempts struct{ first time.Time }
 
 func attemptsSince(firstAgeMs uint64) (a attempts) {
 	if firstAgeMs > 0 {
-		a.first = time.Now().Add(-command.Age(firstAgeMs))
+		a.first = time.Now().Add(-ageOf(firstAgeMs))
 	}
 	return a
 }

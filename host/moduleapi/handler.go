@@ -23,7 +23,7 @@ import (
 	"github.com/hostd/hostd/host/edge/authorize"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/edge/page"
-	"github.com/hostd/hostd/host/entityapi/pending"
+	"github.com/hostd/hostd/host/entityapi"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
@@ -62,7 +62,7 @@ type shardCounter interface{ Shards() uint32 }
 // timers finds pending timers of a type on all nodes.
 type timers interface {
 	// FindUnserved returns the timers that call commands for which has returns false.
-	FindUnserved(ctx context.Context, entityType string, has func(command string) bool) (pending.Unserved, error)
+	FindUnserved(ctx context.Context, entityType string, has func(command string) bool) (entityapi.UnservedTimers, error)
 }
 
 // Handler is the ModuleService of a node. It is safe for concurrent use.

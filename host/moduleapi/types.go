@@ -63,7 +63,7 @@ func (e Encodings) CheckType(ctx context.Context, entityType string) error {
 	return err
 }
 
-// Encoding implements command.Types.
+// Encoding implements entityapi.Types.
 func (e Encodings) Encoding(ctx context.Context, entityType string) (request.Encoding, error) {
 	t, err := e.Types.Lookup(ctx, entityType)
 	return t.Encoding, err

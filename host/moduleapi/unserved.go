@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/hostd/hostd/abi/manifest"
-	"github.com/hostd/hostd/host/entityapi/pending"
+	"github.com/hostd/hostd/host/entityapi"
 	"github.com/hostd/hostd/host/modules"
 )
 
@@ -37,7 +37,7 @@ func (s *handler) unservedTimers(ctx context.Context, entityType string, m *modu
 	return unservedWarnings(entityType, found)
 }
 
-func unservedWarnings(entityType string, found pending.Unserved) (remarks []string) {
+func unservedWarnings(entityType string, found entityapi.UnservedTimers) (remarks []string) {
 	if found.Timers > 0 {
 		var commands, first []string
 		for _, name := range slices.Sorted(maps.Keys(found.Commands)) {

@@ -71,7 +71,7 @@ func NewServer(o Options, opts edge.Options) *Server {
 	})
 
 	m := o.Module
-	m.Types, m.Entities, m.Timers, m.Proxy = types, e.Entities, entities.Timers(), proxy
+	m.Types, m.Entities, m.Timers, m.Proxy = types, e.Entities, entities, proxy
 	m.Streams, m.Uploads, m.Auth, m.Log = shared.Streams, shared.Uploads, opts.Roles, opts.Logger
 	activations := moduleapi.NewHandler(m)
 

@@ -20,7 +20,6 @@ import (
 	"github.com/hostd/hostd/host/edge/codec"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/entityapi"
-	"github.com/hostd/hostd/host/entityapi/command"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
@@ -86,7 +85,7 @@ type Options struct {
 	Entities Entities
 	Runs     Runs
 	Shards   Shards
-	Types    command.Types
+	Types    entityapi.Types
 	Proxy    *leaderproxy.Proxy
 	Streams  *admission.Streams
 	Auth     authorizer

@@ -214,21 +214,21 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/status", "host/edge/codec"},
-		to:     []string{"host/edge", "host/edge/admission", "host/entityapi", "host/entityapi/command", "host/edge/leaderproxy"},
+		to:     []string{"host/edge", "host/edge/admission", "host/entityapi", "host/edge/leaderproxy"},
 		exact:  true,
 		reason: "an error and a value are told alike by whatever part of the API meets them",
 	},
 	{
 		from:   []string{"host/edge/leaderproxy", "host/edge/admission", "host/edge/authorize", "host/edge/quota"},
-		to:     []string{"host/edge", "host/entityapi/command", "host/entityapi/sendstream", "host/entityapi/subscription"},
+		to:     []string{"host/edge", "host/entityapi", "host/entityapi/subscription"},
 		exact:  true,
 		reason: "whether a call is let in, and which node answers it, is decided without knowing what it asks",
 	},
 	{
-		from:   []string{"host/entityapi/command", "host/entityapi/sendstream", "host/entityapi/subscription"},
-		to:     []string{"host/edge", "host/entityapi/sendstream", "host/entityapi/subscription"},
+		from:   []string{"host/entityapi/subscription"},
+		to:     []string{"host/edge", "host/entityapi"},
 		exact:  true,
-		reason: "commands and streams are served without the services that mount them",
+		reason: "events are streamed without the service that mounts the calls",
 	},
 	{
 		from:   []string{"journal/wal", "journal/disk"},

@@ -169,7 +169,7 @@ func (n *Node) Stop() {
 	n.server = nil
 }
 
-// Submit implements command.Runtime.
+// Submit implements entityapi.Runtime.
 func (n *Node) Submit(reqs []*request.Request) {
 	c := n.fleet
 	c.mu.Lock()

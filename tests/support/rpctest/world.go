@@ -163,7 +163,7 @@ func (w *World) Queued() (now, most, batches int) {
 	return len(w.queue), w.most, w.batches
 }
 
-// Submit implements command.Runtime.
+// Submit implements entityapi.Runtime.
 func (w *World) Submit(reqs []*request.Request) {
 	w.mu.Lock()
 	w.queue = append(w.queue, reqs...)

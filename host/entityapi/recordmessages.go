@@ -1,4 +1,4 @@
-package records
+package entityapi
 
 import (
 	"encoding/binary"
@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// weight returns the approximate size of a record in bytes.
-func weight(rec *journal.Record) int {
+// recordBytes returns the approximate size of a record in bytes.
+func recordBytes(rec *journal.Record) int {
 	n := 200 + len(rec.Reply)
 	for i := range rec.Events {
 		e := &rec.Events[i]
@@ -32,11 +32,11 @@ func weight(rec *journal.Record) int {
 }
 
 // message converts a record to an API message that shares no memory with it.
-func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Record, error) {
+func (p *recordPage) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Record, error) {
 	out := &entityv1.ReadRecordsResponse_Record{
 		Sequence: uint64(rec.Last()), EventCount: uint32(len(rec.Events)), CommandId: string(rec.CommandID),
-		RecordedAt: at(rec.RecordedAt), Principal: subscription.PrincipalOf(rec),
-		Deleted: rec.Flags&journal.FlagTombstone != 0, Truncated: weight(rec) > longBytes,
+		RecordedAt: timestampOf(rec.RecordedAt), Principal: subscription.PrincipalOf(rec),
+		Deleted: rec.Flags&journal.FlagTombstone != 0, Truncated: recordBytes(rec) > longRecordBytes,
 	}
 	if rec.Module != (journal.Digest{}) {
 		out.ModuleDigest = rec.Module.String()
@@ -45,7 +45,7 @@ func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Recor
 		out.Fuel = binary.LittleEndian.Uint64(fuel)
 	}
 	for i := range rec.Events {
-		if out.Truncated && i == longParts {
+		if out.Truncated && i == longRecordParts {
 			break
 		}
 		out.Events = append(out.Events, p.event(rec, i, out.Truncated))
@@ -64,7 +64,7 @@ func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Recor
 	if out.Timers, err = timerChanges(rec, out.Truncated); err != nil {
 		return nil, err
 	}
-	if out.Messages, err = sends(rec, out.Truncated); err != nil {
+	if out.Messages, err = messagesOf(rec, out.Truncated); err != nil {
 		return nil, err
 	}
 	if data := rec.Section(journal.SectionRefusal); data != nil {
@@ -78,12 +78,12 @@ func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Recor
 }
 
 // render is codec.Render, but its result shares no memory with the record.
-func (p *page) render(payload []byte) (*structpb.Value, []byte) {
+func (p *recordPage) render(payload []byte) (*structpb.Value, []byte) {
 	v, data := codec.Render(p.kind, payload)
 	return v, slices.Clone(data)
 }
 
-func (p *page) event(rec *journal.Record, i int, short bool) *entityv1.ReadRecordsResponse_Event {
+func (p *recordPage) event(rec *journal.Record, i int, short bool) *entityv1.ReadRecordsResponse_Event {
 	e := &rec.Events[i]
 	out := &entityv1.ReadRecordsResponse_Event{Sequence: uint64(rec.Expected) + uint64(i) + 1, EventType: e.Type}
 	if short {
@@ -109,10 +109,10 @@ const (
 
 // source describes the sender of a record's command: a client, a timer or
 // another entity.
-func (p *page) source(rec *journal.Record) (*entityv1.ReadRecordsResponse_Source, error) {
+func (p *recordPage) source(rec *journal.Record) (*entityv1.ReadRecordsResponse_Source, error) {
 	data := rec.Section(journal.SectionSource)
 	if len(data) == 0 {
-		if action, timer := p.Histories.Action(rec); action != "" {
+		if action, timer := p.Records.Action(rec); action != "" {
 			return &entityv1.ReadRecordsResponse_Source{Kind: fromOperator, Action: action, Timer: timer}, nil
 		}
 		return &entityv1.ReadRecordsResponse_Source{Kind: fromClient}, nil
@@ -120,7 +120,7 @@ func (p *page) source(rec *journal.Record) (*entityv1.ReadRecordsResponse_Source
 	switch data[0] {
 	case journal.SourceTimer:
 		s, err := journal.DecodeTimerSource(data)
-		return &entityv1.ReadRecordsResponse_Source{Kind: fromTimer, Timer: string(s.Name), Due: at(s.Due)}, err
+		return &entityv1.ReadRecordsResponse_Source{Kind: fromTimer, Timer: string(s.Name), Due: timestampOf(s.Due)}, err
 	case journal.SourceDeadLetter:
 		_, err := journal.DecodeDeadLetterSource(data)
 		return &entityv1.ReadRecordsResponse_Source{Kind: fromDeadLetter}, err
@@ -134,7 +134,7 @@ func timerChanges(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsR
 	schedules := rec.Section(journal.SectionSchedules)
 	var next *journal.ScheduleOp // schedule of a later timer
 	for n, ops := 0, rec.Section(journal.SectionTimers); len(ops) > 0; n++ {
-		if short && n == longParts {
+		if short && n == longRecordParts {
 			break
 		}
 		var op journal.TimerOp
@@ -152,7 +152,7 @@ func timerChanges(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsR
 		if next != nil && int(next.Op) == n {
 			t.Schedule, next = &next.Schedule, nil
 		}
-		change := &entityv1.ReadRecordsResponse_TimerChange{Timer: Timer(t), Cancelled: op.Cancel}
+		change := &entityv1.ReadRecordsResponse_TimerChange{Timer: timerMessage(t), Cancelled: op.Cancel}
 		if op.Cancel {
 			change.Timer = &entityv1.Timer{Name: t.Name}
 		}
@@ -161,10 +161,10 @@ func timerChanges(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsR
 	return out, nil
 }
 
-// sends returns the messages that a record sends.
-func sends(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsResponse_Message, err error) {
+// messagesOf returns the messages that a record sends.
+func messagesOf(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsResponse_Message, err error) {
 	for n, ops := 0, rec.Section(journal.SectionMessages); len(ops) > 0; n++ {
-		if short && n == longParts {
+		if short && n == longRecordParts {
 			break
 		}
 		var op journal.MessageOp
@@ -182,13 +182,13 @@ func sends(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsResponse
 	return out, nil
 }
 
-// Timer converts a pending timer to an API message.
-func Timer(t *journal.Timer) *entityv1.Timer {
-	out := &entityv1.Timer{Name: t.Name, Due: at(t.Due), Command: string(t.Command)}
+// timerMessage converts a pending timer to an API message.
+func timerMessage(t *journal.Timer) *entityv1.Timer {
+	out := &entityv1.Timer{Name: t.Name, Due: timestampOf(t.Due), Command: string(t.Command)}
 	if s := t.Schedule; s != nil {
 		out.Schedule, out.TimeZone, out.Missed = string(s.Expression), string(s.Zone), abi.Missed(s.Missed).String()
 	}
 	return out
 }
 
-func at(nanos int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(0, nanos)) }
+func timestampOf(nanos int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(0, nanos)) }

@@ -1,4 +1,4 @@
-package command
+package entityapi
 
 import (
 	"context"
@@ -23,8 +23,8 @@ type Runtime interface {
 	Submit(reqs []*request.Request)
 }
 
-// Calls runs single requests. It is safe for concurrent use.
-type Calls struct {
+// calls runs single requests. It is safe for concurrent use.
+type calls struct {
 	Runtime  Runtime
 	Waiting  *admission.Waiting
 	Arrivals admission.Arrivals
@@ -38,7 +38,7 @@ type Calls struct {
 // completed by the runtime, and the wait may end earlier; the later of the two
 // events returns the call to the pool.
 type call struct {
-	owner *Calls
+	owner *calls
 	req   request.Request
 	one   [1]*request.Request
 	done  chan struct{}
@@ -54,7 +54,7 @@ const (
 	callAbandoned
 )
 
-func (c *Calls) get() *call {
+func (c *calls) get() *call {
 	if w, _ := c.pool.Get().(*call); w != nil {
 		w.state.Store(callWaiting)
 		return w
@@ -64,7 +64,7 @@ func (c *Calls) get() *call {
 	return w
 }
 
-func (c *Calls) put(w *call) {
+func (c *calls) put(w *call) {
 	c.Waiting.Give(w.bytes)
 	w.req, w.bytes, w.payer = request.Request{}, 0, nil
 	c.pool.Put(w)
@@ -73,7 +73,7 @@ func (c *Calls) put(w *call) {
 // Run submits the request that fill makes, and waits for its outcome until ctx
 // ends or the deadline that Deadline allows passes. If a command is in flight
 // when the wait ends, it continues, and its outcome is unknown to the caller.
-func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.Result, error) {
+func (c *calls) Run(ctx context.Context, fill func(*request.Request)) (request.Result, error) {
 	if err := c.Arrivals.Check(ctx); err != nil {
 		return request.Result{}, err
 	}
@@ -107,10 +107,10 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 	case <-w.done:
 	case <-ctx.Done():
 		if err = ctx.Err(); errors.Is(err, context.DeadlineExceeded) {
-			err = Late(kind)
+			err = lateError(kind)
 		}
 	case <-w.timer.C:
-		err = Late(kind)
+		err = lateError(kind)
 	}
 	w.timer.Stop()
 	if err != nil && w.state.CompareAndSwap(callWaiting, callAbandoned) {
@@ -124,9 +124,9 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 	return res, res.Err
 }
 
-// Late returns the error of a request whose deadline passed after it was
+// lateError returns the error of a request whose deadline passed after it was
 // submitted. The outcome is unknown, except for a query, which changes nothing.
-func Late(kind request.Kind) error {
+func lateError(kind request.Kind) error {
 	if kind == request.Query || kind == request.StaleQuery {
 		return status.ErrLate
 	}

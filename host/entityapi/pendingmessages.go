@@ -1,4 +1,4 @@
-package pending
+package entityapi
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// errPageFull stops the reading of a shard at the end of a page.
-var errPageFull = errors.New("enough sends")
+// errMessagePageFull stops the reading of a shard at the end of a page.
+var errMessagePageFull = errors.New("enough sends")
 
 // messagePlace is where a listing of messages continues: after an item of a
 // shard.
@@ -43,7 +43,7 @@ func parseSendToken(token string) (p messagePlace, err error) {
 }
 
 // ListMessages returns a page of messages that are not acknowledged yet.
-func (s *Service) ListMessages(ctx context.Context, r *connect.Request[entityv1.ListMessagesRequest]) (*connect.Response[entityv1.ListMessagesResponse], error) {
+func (s *handler) ListMessages(ctx context.Context, r *connect.Request[entityv1.ListMessagesRequest]) (*connect.Response[entityv1.ListMessagesResponse], error) {
 	out, err := s.listMessages(ctx, r.Msg)
 	if err != nil {
 		return nil, status.Public(s.Log, err)
@@ -51,8 +51,8 @@ func (s *Service) ListMessages(ctx context.Context, r *connect.Request[entityv1.
 	return connect.NewResponse(out), nil
 }
 
-func (s *Service) listMessages(ctx context.Context, m *entityv1.ListMessagesRequest) (*entityv1.ListMessagesResponse, error) {
-	if s.Source == nil {
+func (s *handler) listMessages(ctx context.Context, m *entityv1.ListMessagesRequest) (*entityv1.ListMessagesResponse, error) {
+	if s.Pending == nil {
 		return nil, request.ErrUnsupported
 	}
 	if err := s.checkType(ctx, m.GetEntityType()); err != nil {
@@ -80,7 +80,7 @@ func (s *Service) listMessages(ctx context.Context, m *entityv1.ListMessagesRequ
 	if leaderproxy.FromPeer(ctx) {
 		last = at.shard // a forwarded call reads one shard only
 	}
-	room := page.NewRoom(pageSize(m.GetPageSize()))
+	room := page.NewRoom(timerPageSize(m.GetPageSize()))
 	out := &entityv1.ListMessagesResponse{}
 	for n := 0; at.shard <= last; n++ {
 		if n == scannedShards || room.Full() {
@@ -105,7 +105,7 @@ func (s *Service) listMessages(ctx context.Context, m *entityv1.ListMessagesRequ
 }
 
 // sendsOf returns a page of one shard's sends, from the node that leads it.
-func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListMessagesRequest, at messagePlace, size int) (*entityv1.ListMessagesResponse, error) {
+func (s *handler) sendsOf(ctx context.Context, m *entityv1.ListMessagesRequest, at messagePlace, size int) (*entityv1.ListMessagesResponse, error) {
 	return leaderproxy.Do(ctx, s.Proxy, at.shard, func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*entityv1.ListMessagesResponse, error) {
 		if leader == nil {
 			return s.ownMessages(ctx, m, at, size)
@@ -114,7 +114,7 @@ func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListMessagesRequest, 
 			EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), PageSize: uint32(size), PageToken: at.token(),
 		}))
 		if connect.CodeOf(err) == connect.CodeUnimplemented {
-			err = errOlderNode
+			err = errMessagesNotListed
 		}
 		if err != nil {
 			return nil, err
@@ -129,13 +129,13 @@ func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListMessagesRequest, 
 const sendsPerRead = 4096
 
 // ownMessages returns a page of the messages of a shard that this node leads.
-func (s *Service) ownMessages(ctx context.Context, m *entityv1.ListMessagesRequest, at messagePlace, size int) (*entityv1.ListMessagesResponse, error) {
+func (s *handler) ownMessages(ctx context.Context, m *entityv1.ListMessagesRequest, at messagePlace, size int) (*entityv1.ListMessagesResponse, error) {
 	out := &entityv1.ListMessagesResponse{}
 	looked, room := 0, page.NewRoom(size)
-	err := s.Source.Sends(ctx, at.shard, at.after, func(sent *journal.Message) error {
-		if looked == scanned || room.Full() {
+	err := s.Pending.Sends(ctx, at.shard, at.after, func(sent *journal.Message) error {
+		if looked == scannedPending || room.Full() {
 			out.NextPageToken = at.token()
-			return errPageFull
+			return errMessagePageFull
 		}
 		looked++
 		at.after = sent.ID
@@ -144,14 +144,14 @@ func (s *Service) ownMessages(ctx context.Context, m *entityv1.ListMessagesReque
 		}
 		pending := &entityv1.ListMessagesResponse_PendingMessage{
 			ShardId: uint32(at.shard), SourceType: sent.Source.Type, SourceId: sent.Source.ID, EntityType: sent.Destination.Type, EntityId: sent.Destination.ID,
-			Number: sent.Number, Command: sent.Command, Data: slices.Clone(sent.Payload[:min(len(sent.Payload), shownBytes)]), OnReply: sent.OnReply,
+			Number: sent.Number, Command: sent.Command, Data: slices.Clone(sent.Payload[:min(len(sent.Payload), shownMessageBytes)]), OnReply: sent.OnReply,
 			SentAt: timestamppb.New(time.Unix(0, sent.At)),
 		}
 		out.Messages = append(out.Messages, pending)
 		room.Take(pending)
 		return nil
 	})
-	if err != nil && !errors.Is(err, errPageFull) {
+	if err != nil && !errors.Is(err, errMessagePageFull) {
 		return nil, err
 	}
 	if err == nil && looked >= sendsPerRead {

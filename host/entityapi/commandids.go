@@ -1,4 +1,4 @@
-package command
+package entityapi
 
 import (
 	"crypto/rand"
@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// IDs makes command ids for callers that give none: 16 random bytes in hex. It
+// commandIDs makes command ids for callers that give none: 16 random bytes in hex. It
 // reads randomness in blocks of 1 KiB. It is safe for concurrent use.
-type IDs struct{ pool sync.Pool }
+type commandIDs struct{ pool sync.Pool }
 
 // randomBytes is a block of random bytes that is used from its end; buf[:left]
 // is not used yet.
@@ -20,7 +20,7 @@ type randomBytes struct {
 }
 
 // Next makes an id.
-func (c *IDs) Next() journal.CommandID {
+func (c *commandIDs) Next() journal.CommandID {
 	src, _ := c.pool.Get().(*randomBytes)
 	if src == nil {
 		src = new(randomBytes)

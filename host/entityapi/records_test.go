@@ -1,4 +1,4 @@
-package records
+package entityapi
 
 import (
 	"context"
@@ -21,27 +21,27 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-var counter = sharding.EntityID{Type: "counter", ID: "a"}
+var recordedCounter = sharding.EntityID{Type: "counter", ID: "a"}
 
-// shelf is the stored history of one entity, which may begin after its first
+// recordShelf is the stored history of one entity, which may begin after its first
 // event.
-type shelf struct {
+type recordShelf struct {
 	records []journal.Record
 	first   journal.Sequence
 }
 
-func (s *shelf) place(i int) journal.Position {
+func (s *recordShelf) place(i int) journal.Position {
 	return journal.Position{Index: 3 + uint64(i)/2, Ordinal: uint32(i) % 2}
 }
 
-func (s *shelf) Span(sharding.EntityID) (first, last journal.Sequence, err error) {
+func (s *recordShelf) Span(sharding.EntityID) (first, last journal.Sequence, err error) {
 	if n := len(s.records); n > 0 {
 		last = s.records[n-1].Last()
 	}
 	return max(1, s.first), last, nil
 }
 
-func (s *shelf) Records(_ context.Context, _ sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
+func (s *recordShelf) Records(_ context.Context, _ sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
 	if s.first > 1 && from < s.first {
 		return &journal.TruncatedError{First: s.first}
 	}
@@ -55,7 +55,7 @@ func (s *shelf) Records(_ context.Context, _ sharding.EntityID, from journal.Seq
 	return nil
 }
 
-func (s *shelf) Action(r *journal.Record) (action, timer string) {
+func (s *recordShelf) Action(r *journal.Record) (action, timer string) {
 	if r.CommandID == "skip" {
 		return "skip-timer", "dunning"
 	}
@@ -64,9 +64,9 @@ func (s *shelf) Action(r *journal.Record) (action, timer string) {
 
 // add appends a record with the given number of events. Its command id is its
 // number.
-func (s *shelf) add(events int, change func(*journal.Record)) {
-	_, last, _ := s.Span(counter)
-	r := journal.Record{Entity: counter, Expected: last, RecordedAt: int64(len(s.records)), CommandID: journal.CommandID(fmt.Sprint(len(s.records)))}
+func (s *recordShelf) add(events int, change func(*journal.Record)) {
+	_, last, _ := s.Span(recordedCounter)
+	r := journal.Record{Entity: recordedCounter, Expected: last, RecordedAt: int64(len(s.records)), CommandID: journal.CommandID(fmt.Sprint(len(s.records)))}
 	for range events {
 		r.Events = append(r.Events, journal.Event{Type: "added", Payload: []byte(`{"amount":1}`), Tags: []string{"sum"}})
 	}
@@ -76,21 +76,21 @@ func (s *shelf) add(events int, change func(*journal.Record)) {
 	s.records = append(s.records, r)
 }
 
-func (s *shelf) service() *Service {
-	return &Service{
-		Types: oneShard{}, Entities: oneShard{}, Histories: s, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler),
-	}
+func (s *recordShelf) service() *handler {
+	return &handler{Options: Options{
+		Types: oneShard{}, Entities: oneShard{}, Records: s, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler),
+	}}
 }
 
 // oneShard is a cluster of one shard whose types have JSON payloads.
-type oneShard struct{}
+type oneShard struct{ Entities }
 
 func (oneShard) Encoding(context.Context, string) (request.Encoding, error) { return request.JSON, nil }
 func (oneShard) ShardOf(sharding.EntityID) sharding.ShardID                 { return 1 }
 
-func (s *shelf) read(t *testing.T, m *entityv1.ReadRecordsRequest) (*entityv1.ReadRecordsResponse, error) {
+func (s *recordShelf) read(t *testing.T, m *entityv1.ReadRecordsRequest) (*entityv1.ReadRecordsResponse, error) {
 	t.Helper()
-	m.EntityType, m.EntityId = counter.Type, counter.ID
+	m.EntityType, m.EntityId = recordedCounter.Type, recordedCounter.ID
 	res, err := s.service().ReadRecords(t.Context(), connect.NewRequest(m))
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (s *shelf) read(t *testing.T, m *entityv1.ReadRecordsRequest) (*entityv1.Re
 }
 
 // all reads all pages and returns the command ids of their records.
-func (s *shelf) all(t *testing.T, m *entityv1.ReadRecordsRequest) (ids []string, pages int) {
+func (s *recordShelf) all(t *testing.T, m *entityv1.ReadRecordsRequest) (ids []string, pages int) {
 	t.Helper()
 	for {
 		page, err := s.read(t, m)
@@ -127,7 +127,7 @@ func (s *shelf) all(t *testing.T, m *entityv1.ReadRecordsRequest) (ids []string,
 func TestRecordPagesHaveEachRecordOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		s := &shelf{}
+		s := &recordShelf{}
 		for range random.IntN(60) {
 			events := 0
 			if random.IntN(3) > 0 {
@@ -136,7 +136,7 @@ func TestRecordPagesHaveEachRecordOnce(t *testing.T) {
 			s.add(events, nil)
 		}
 		var want []string
-		_, last, _ := s.Span(counter)
+		_, last, _ := s.Span(recordedCounter)
 		if last > 0 && random.IntN(3) == 0 {
 			s.first = s.records[random.IntN(len(s.records))].Expected + 1
 		}
@@ -157,7 +157,7 @@ func TestRecordPagesHaveEachRecordOnce(t *testing.T) {
 }
 
 func TestRecordPageStartsAtRequestedSequence(t *testing.T) {
-	s := &shelf{}
+	s := &recordShelf{}
 	for _, events := range []int{0, 1, 0, 3, 0, 2} { // sequences 1, 2 to 4, 5 to 6
 		s.add(events, nil)
 	}
@@ -194,7 +194,7 @@ func TestRecordPageStartsAtRequestedSequence(t *testing.T) {
 // TestRecordPagesAreBounded: a page ends when its records reach the limit in bytes,
 // and a larger record is shortened.
 func TestRecordPagesAreBounded(t *testing.T) {
-	s := &shelf{}
+	s := &recordShelf{}
 	fill := func(bytes int) func(*journal.Record) {
 		return func(r *journal.Record) {
 			r.Events[0].Payload = []byte(`"` + strings.Repeat("x", bytes) + `"`)
@@ -202,16 +202,16 @@ func TestRecordPagesAreBounded(t *testing.T) {
 		}
 	}
 	for range 40 {
-		s.add(1, fill(longBytes/2))
+		s.add(1, fill(longRecordBytes/2))
 	}
-	s.add(longParts+5, fill(2*longBytes))
+	s.add(longRecordParts+5, fill(2*longRecordBytes))
 	for _, newest := range []bool{false, true} {
 		ids, pages := s.all(t, &entityv1.ReadRecordsRequest{PageSize: 500, NewestFirst: newest})
 		if len(ids) != 41 || pages < 9 {
 			t.Errorf("the newest first %v: %d records on %d pages", newest, len(ids), pages)
 		}
 		page, err := s.read(t, &entityv1.ReadRecordsRequest{PageSize: 500, NewestFirst: newest})
-		if n := proto.Size(page); err != nil || n > 2*pageBytes {
+		if n := proto.Size(page); err != nil || n > 2*recordPageBytes {
 			t.Errorf("the newest first %v: a page has %d bytes: %v", newest, n, err)
 		}
 	}
@@ -220,7 +220,7 @@ func TestRecordPagesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := page.GetRecords()[0]
-	if !r.GetTruncated() || r.GetEventCount() != longParts+5 || len(r.GetEvents()) != longParts || r.GetReply() != nil || r.GetEvents()[0].GetPayload() != nil || r.GetEvents()[1].GetSequence() != 42 {
+	if !r.GetTruncated() || r.GetEventCount() != longRecordParts+5 || len(r.GetEvents()) != longRecordParts || r.GetReply() != nil || r.GetEvents()[0].GetPayload() != nil || r.GetEvents()[1].GetSequence() != 42 {
 		t.Errorf("%v of %d events, a reply %v", r.GetTruncated(), len(r.GetEvents()), r.GetReply())
 	}
 	if page, err = s.read(t, &entityv1.ReadRecordsRequest{PageSize: 1}); err != nil || page.GetRecords()[0].GetTruncated() || page.GetRecords()[0].GetJson().GetStructValue() == nil {
@@ -235,7 +235,7 @@ func TestRecordsShowSourceAndEffects(t *testing.T) {
 		return func(r *journal.Record) { r.Sections = append(r.Sections, journal.Section{Kind: kind, Data: data}) }
 	}
 	due := time.Unix(1_700_000_000, 0)
-	s := &shelf{}
+	s := &recordShelf{}
 	s.add(1, section(journal.SectionFuel, binary.LittleEndian.AppendUint64(nil, 77)))
 	s.add(0, section(journal.SectionSource, journal.AppendTimerSource(nil, journal.TimerSource{Name: []byte("dunning"), Due: due.UnixNano()})))
 	s.add(0, func(r *journal.Record) {

@@ -1,4 +1,4 @@
-package records
+package entityapi
 
 import (
 	"context"
@@ -10,12 +10,12 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// errPageFull stops the reading of a history at the end of a page.
-var errPageFull = errors.New("enough records")
+// errRecordPageFull stops the reading of a history at the end of a page.
+var errRecordPageFull = errors.New("enough records")
 
 // read returns the page.
-func (p *page) read(ctx context.Context) (*entityv1.ReadRecordsResponse, error) {
-	first, last, err := p.Histories.Span(p.id)
+func (p *recordPage) read(ctx context.Context) (*entityv1.ReadRecordsResponse, error) {
+	first, last, err := p.Records.Span(p.id)
 	if err != nil {
 		return nil, err
 	}
@@ -37,28 +37,28 @@ func (p *page) read(ctx context.Context) (*entityv1.ReadRecordsResponse, error) 
 
 // readOn returns the records after a position. If last is not nil, the page
 // ends with the record at last; otherwise it ends when it is full.
-func (p *page) readOn(ctx context.Context, from journal.Sequence, after journal.Position, last *journal.Position) (*entityv1.ReadRecordsResponse, error) {
+func (p *recordPage) readOn(ctx context.Context, from journal.Sequence, after journal.Position, last *journal.Position) (*entityv1.ReadRecordsResponse, error) {
 	out := &entityv1.ReadRecordsResponse{}
-	bytes, end := 0, place{}
-	err := p.Histories.Records(ctx, p.id, from, func(at journal.Position, rec *journal.Record) error {
+	bytes, end := 0, recordPlace{}
+	err := p.Records.Records(ctx, p.id, from, func(at journal.Position, rec *journal.Record) error {
 		switch {
 		case !after.Less(at):
 			return ctx.Err()
-		case last == nil && (len(out.Records) == p.size || bytes >= pageBytes):
+		case last == nil && (len(out.Records) == p.size || bytes >= recordPageBytes):
 			out.NextPageToken = p.token(end)
-			return errPageFull
+			return errRecordPageFull
 		case last != nil && last.Less(at):
-			return errPageFull
+			return errRecordPageFull
 		}
 		m, err := p.message(rec)
 		if err != nil {
 			return err
 		}
 		out.Records = append(out.Records, m)
-		bytes, end = bytes+weight(rec), place{rec.Last(), at}
+		bytes, end = bytes+recordBytes(rec), recordPlace{rec.Last(), at}
 		return ctx.Err()
 	})
-	if err != nil && !errors.Is(err, errPageFull) {
+	if err != nil && !errors.Is(err, errRecordPageFull) {
 		return nil, err
 	}
 	return out, nil
@@ -75,7 +75,7 @@ type scannedRecord struct {
 // only be read forwards, and a record may have any number of events, including
 // none. So readBack reads twice: first to find where the page begins, and then
 // to read the page.
-func (p *page) readBack(ctx context.Context, least, last journal.Sequence) (*entityv1.ReadRecordsResponse, error) {
+func (p *recordPage) readBack(ctx context.Context, least, last journal.Sequence) (*entityv1.ReadRecordsResponse, error) {
 	newest, before := last, journal.Position{Index: math.MaxUint64}
 	wanted := journal.Sequence(math.MaxUint64) // the page ends with the record that contains this sequence, or the last record before it
 	switch {
@@ -93,38 +93,38 @@ func (p *page) readBack(ctx context.Context, least, last journal.Sequence) (*ent
 	}
 	var found []scannedRecord
 	bytes, dropped := 0, from > least
-	err := p.Histories.Records(ctx, p.id, from, func(at journal.Position, rec *journal.Record) error {
+	err := p.Records.Records(ctx, p.id, from, func(at journal.Position, rec *journal.Record) error {
 		if !at.Less(before) || rec.Expected >= wanted {
-			return errPageFull
+			return errRecordPageFull
 		}
-		found = append(found, scannedRecord{at, rec.Expected, weight(rec)})
+		found = append(found, scannedRecord{at, rec.Expected, recordBytes(rec)})
 		bytes += found[len(found)-1].weight
-		for len(found) > 1 && (len(found) > p.size || bytes-found[0].weight >= pageBytes) {
+		for len(found) > 1 && (len(found) > p.size || bytes-found[0].weight >= recordPageBytes) {
 			bytes, dropped = bytes-found[0].weight, true
 			found = slices.Delete(found, 0, 1)
 		}
 		return ctx.Err()
 	})
-	if err != nil && !errors.Is(err, errPageFull) || len(found) == 0 {
-		if errors.Is(err, errPageFull) {
+	if err != nil && !errors.Is(err, errRecordPageFull) || len(found) == 0 {
+		if errors.Is(err, errRecordPageFull) {
 			err = nil
 		}
 		return &entityv1.ReadRecordsResponse{}, err
 	}
 	oldest := found[0]
-	out, err := p.readOn(ctx, from, previous(oldest.at), &found[len(found)-1].at)
+	out, err := p.readOn(ctx, from, positionBefore(oldest.at), &found[len(found)-1].at)
 	if err != nil {
 		return nil, err
 	}
 	slices.Reverse(out.Records)
 	if dropped && oldest.expected >= least {
-		out.NextPageToken = p.token(place{oldest.expected, oldest.at})
+		out.NextPageToken = p.token(recordPlace{oldest.expected, oldest.at})
 	}
 	return out, nil
 }
 
-// previous returns the largest position before at. There may be no record at it.
-func previous(at journal.Position) journal.Position {
+// positionBefore returns the largest position before at. There may be no record at it.
+func positionBefore(at journal.Position) journal.Position {
 	if at.Ordinal > 0 {
 		return journal.Position{Index: at.Index, Ordinal: at.Ordinal - 1}
 	}

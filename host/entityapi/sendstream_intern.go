@@ -1,4 +1,4 @@
-package sendstream
+package entityapi
 
 // interner returns one shared string for equal bytes that repeat, such as entity
 // types and command names. It must be used by one goroutine, and keeps a limited

@@ -1,4 +1,4 @@
-package command
+package entityapi
 
 import (
 	"context"
@@ -20,16 +20,16 @@ type Types interface {
 	Encoding(ctx context.Context, entityType string) (request.Encoding, error)
 }
 
-// Given is a request's payload in the form that the caller sent.
-type Given struct {
+// payloadGiven is a request's payload in the form that the caller sent.
+type payloadGiven struct {
 	Kind wire.PayloadKind
 	JSON *structpb.Value
 	Data []byte
 }
 
-// Admit validates the entity id and the payload of a request. It returns the
+// admit validates the entity id and the payload of a request. It returns the
 // form in which the reply is sent, and the payload as the module gets it.
-func Admit(ctx context.Context, types Types, id sharding.EntityID, p Given) (answer wire.PayloadKind, payload []byte, err error) {
+func admit(ctx context.Context, types Types, id sharding.EntityID, p payloadGiven) (answer wire.PayloadKind, payload []byte, err error) {
 	if err := id.Validate(); err != nil {
 		return 0, nil, err
 	}
@@ -48,21 +48,21 @@ func Admit(ctx context.Context, types Types, id sharding.EntityID, p Given) (ans
 	return codec.AnswerKind(encoding, p.Kind), payload, err
 }
 
-// AdmitEncoded is Admit for a payload from a message of a stream, in which a
+// admitEncoded is Admit for a payload from a message of a stream, in which a
 // JSON value is still encoded.
-func AdmitEncoded(ctx context.Context, types Types, id sharding.EntityID, kind wire.PayloadKind, encoded []byte) (answer wire.PayloadKind, payload []byte, err error) {
+func admitEncoded(ctx context.Context, types Types, id sharding.EntityID, kind wire.PayloadKind, encoded []byte) (answer wire.PayloadKind, payload []byte, err error) {
 	if kind != wire.JSONPayload {
-		return Admit(ctx, types, id, Given{Kind: kind, Data: encoded})
+		return admit(ctx, types, id, payloadGiven{Kind: kind, Data: encoded})
 	}
 	var v structpb.Value
 	if err := proto.Unmarshal(encoded, &v); err != nil {
 		return 0, nil, status.Argument("the JSON value cannot be decoded")
 	}
-	return Admit(ctx, types, id, Given{Kind: kind, JSON: &v})
+	return admit(ctx, types, id, payloadGiven{Kind: kind, JSON: &v})
 }
 
-// Expectation converts an optional expected sequence to the runtime's form.
-func Expectation(given bool, sequence uint64) (int64, error) {
+// expectation converts an optional expected sequence to the runtime's form.
+func expectation(given bool, sequence uint64) (int64, error) {
 	if !given {
 		return request.NoExpectation, nil
 	}

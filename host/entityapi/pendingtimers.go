@@ -1,4 +1,4 @@
-package pending
+package entityapi
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/edge/page"
-	"github.com/hostd/hostd/host/entityapi/records"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
@@ -24,17 +23,17 @@ import (
 // nodeTime limits the time in which a different node must list its timers.
 const nodeTime = 3 * time.Second
 
-// placed is a timer with its place in the order of the cluster.
-type placed struct {
-	at    Place
+// placedTimer is a timer with its place in the order of the cluster.
+type placedTimer struct {
+	at    TimerPlace
 	timer *entityv1.ListTimersResponse_EntityTimer
 }
 
-// part is a list of timers, in order. If end is set, there may be more timers
+// timerPart is a list of timers, in order. If end is set, there may be more timers
 // after it.
-type part struct {
-	timers []placed
-	end    *Place
+type timerPart struct {
+	timers []placedTimer
+	end    *TimerPlace
 }
 
 // merge adds a part, and drops the timers after the nearest end or beyond a
@@ -45,15 +44,15 @@ type part struct {
 // wait for the next page, because the missing timers may come before them. So
 // the merged part ends at the earliest of these ends, and the next page starts
 // there on all nodes.
-func (p *part) merge(other part, size int) {
+func (p *timerPart) merge(other timerPart, size int) {
 	p.timers = append(p.timers, other.timers...)
 	if other.end != nil && (p.end == nil || other.end.Before(*p.end)) {
 		p.end = other.end
 	}
-	slices.SortFunc(p.timers, func(a, b placed) int { return a.at.compare(b.at) })
+	slices.SortFunc(p.timers, func(a, b placedTimer) int { return a.at.compare(b.at) })
 	// Two nodes may both return the timers of a shard whose leader changes
 	// during the call.
-	p.timers = slices.CompactFunc(p.timers, func(a, b placed) bool { return a.at == b.at })
+	p.timers = slices.CompactFunc(p.timers, func(a, b placedTimer) bool { return a.at == b.at })
 	for n := range p.timers {
 		if p.end != nil && p.end.Before(p.timers[n].at) {
 			p.timers = p.timers[:n]
@@ -68,7 +67,7 @@ func (p *part) merge(other part, size int) {
 }
 
 // ListTimers returns a page of the timers of all nodes.
-func (s *Service) ListTimers(ctx context.Context, r *connect.Request[entityv1.ListTimersRequest]) (*connect.Response[entityv1.ListTimersResponse], error) {
+func (s *handler) ListTimers(ctx context.Context, r *connect.Request[entityv1.ListTimersRequest]) (*connect.Response[entityv1.ListTimersResponse], error) {
 	out, err := s.listTimers(ctx, r.Msg)
 	if err != nil {
 		return nil, status.Public(s.Log, err)
@@ -76,15 +75,15 @@ func (s *Service) ListTimers(ctx context.Context, r *connect.Request[entityv1.Li
 	return connect.NewResponse(out), nil
 }
 
-func (s *Service) listTimers(ctx context.Context, m *entityv1.ListTimersRequest) (*entityv1.ListTimersResponse, error) {
-	if s.Source == nil {
+func (s *handler) listTimers(ctx context.Context, m *entityv1.ListTimersRequest) (*entityv1.ListTimersResponse, error) {
+	if s.Pending == nil {
 		return nil, request.ErrUnsupported
 	}
 	whole := !leaderproxy.FromPeer(ctx) && !s.Proxy.Alone()
 	if err := s.checkType(ctx, m.GetEntityType()); err != nil {
 		return nil, err
 	}
-	q := Query{Type: m.GetEntityType(), By: math.MaxInt64, Limit: pageSize(m.GetPageSize()), Scan: scanned}
+	q := TimerQuery{Type: m.GetEntityType(), By: math.MaxInt64, Limit: timerPageSize(m.GetPageSize()), Scan: scannedPending}
 	if m.GetDueBy() != nil {
 		q.By = m.GetDueBy().AsTime().UnixNano()
 	}
@@ -95,16 +94,16 @@ func (s *Service) listTimers(ctx context.Context, m *entityv1.ListTimersRequest)
 		}
 	}
 	out := &entityv1.ListTimersResponse{ShardCount: s.Entities.Shards()}
-	var of part
+	var of timerPart
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	if whole {
-		members, err := s.Nodes.Members(ctx)
+		members, err := s.nodes.Members(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for _, node := range members {
-			if string(node) == s.Self {
+			if node == s.Self {
 				continue
 			}
 			all.Go(func() {
@@ -139,12 +138,12 @@ func (s *Service) listTimers(ctx context.Context, m *entityv1.ListTimersRequest)
 
 // ownTimers returns the timers of the shards that this node leads, and how many
 // shards it read.
-func (s *Service) ownTimers(ctx context.Context, q Query) (of part, read uint32, err error) {
+func (s *handler) ownTimers(ctx context.Context, q TimerQuery) (of timerPart, read uint32, err error) {
 	for shard := sharding.ShardID(1); shard <= sharding.ShardID(s.Entities.Shards()); shard++ {
 		if !s.Proxy.Leads(shard) {
 			continue
 		}
-		page, err := s.Source.Timers(ctx, shard, q)
+		page, err := s.Pending.Timers(ctx, shard, q)
 		if err != nil {
 			if ctx.Err() != nil {
 				return of, read, ctx.Err()
@@ -152,9 +151,9 @@ func (s *Service) ownTimers(ctx context.Context, q Query) (of part, read uint32,
 			continue // not read: the shard's leadership has moved, or its replica has stopped
 		}
 		read++
-		next := part{}
+		next := timerPart{}
 		for i := range page.Timers {
-			next.timers = append(next.timers, s.place(shard, &page.Timers[i]))
+			next.timers = append(next.timers, s.placeTimer(shard, &page.Timers[i]))
 		}
 		if page.More {
 			next.end = &page.Last
@@ -167,14 +166,14 @@ func (s *Service) ownTimers(ctx context.Context, q Query) (of part, read uint32,
 	return of, read, nil
 }
 
-func (s *Service) place(shard sharding.ShardID, t *journal.Timer) placed {
-	return placed{s.Source.Place(t), &entityv1.ListTimersResponse_EntityTimer{
-		EntityType: t.Entity.Type, EntityId: t.Entity.ID, ShardId: uint32(shard), Timer: records.Timer(t),
+func (s *handler) placeTimer(shard sharding.ShardID, t *journal.Timer) placedTimer {
+	return placedTimer{s.Pending.Place(t), &entityv1.ListTimersResponse_EntityTimer{
+		EntityType: t.Entity.Type, EntityId: t.Entity.ID, ShardId: uint32(shard), Timer: timerMessage(t),
 	}}
 }
 
 // remoteTimers returns the timers of the shards that a different node leads.
-func (s *Service) remoteTimers(ctx context.Context, node sharding.NodeID, m *entityv1.ListTimersRequest) (of part, read uint32, err error) {
+func (s *handler) remoteTimers(ctx context.Context, node sharding.NodeID, m *entityv1.ListTimersRequest) (of timerPart, read uint32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTime)
 	defer cancel()
 	client, err := s.Proxy.Client(node)
@@ -187,17 +186,17 @@ func (s *Service) remoteTimers(ctx context.Context, node sharding.NodeID, m *ent
 	}
 	for _, t := range res.Msg.GetTimers() {
 		id := sharding.EntityID{Type: t.GetEntityType(), ID: t.GetEntityId()}
-		of.timers = append(of.timers, placed{s.Source.Place(&journal.Timer{Entity: id, Name: t.GetTimer().GetName(), Due: t.GetTimer().GetDue().AsTime().UnixNano()}), t})
+		of.timers = append(of.timers, placedTimer{s.Pending.Place(&journal.Timer{Entity: id, Name: t.GetTimer().GetName(), Due: t.GetTimer().GetDue().AsTime().UnixNano()}), t})
 	}
 	if token := res.Msg.GetNextPageToken(); token != "" {
 		if of.end, err = parseTimerToken(&entityv1.ListTimersRequest{EntityType: m.GetEntityType(), DueBy: m.GetDueBy(), PageToken: token}); err != nil {
-			return part{}, 0, err
+			return timerPart{}, 0, err
 		}
 	}
 	return of, res.Msg.GetShardsRead(), nil
 }
 
-func (s *Service) checkType(ctx context.Context, entityType string) error {
+func (s *handler) checkType(ctx context.Context, entityType string) error {
 	if entityType == "" {
 		return nil
 	}
@@ -205,9 +204,9 @@ func (s *Service) checkType(ctx context.Context, entityType string) error {
 	return err
 }
 
-func pageSize(asked uint32) int {
+func timerPageSize(asked uint32) int {
 	if asked == 0 {
-		return defaultPage
+		return defaultPendingPage
 	}
 	return int(asked)
 }
@@ -224,14 +223,14 @@ func timerFilter(m *entityv1.ListTimersRequest) uint32 {
 }
 
 // timerToken encodes a place as an opaque token.
-func timerToken(m *entityv1.ListTimersRequest, at Place) string {
+func timerToken(m *entityv1.ListTimersRequest, at TimerPlace) string {
 	return page.Token(timerFilter(m), append(binary.BigEndian.AppendUint64(nil, uint64(at.Due)), at.Key...))
 }
 
-func parseTimerToken(m *entityv1.ListTimersRequest) (*Place, error) {
+func parseTimerToken(m *entityv1.ListTimersRequest) (*TimerPlace, error) {
 	place, err := page.Parse(m.GetPageToken(), timerFilter(m))
 	if err != nil || len(place) <= 8 {
 		return nil, page.ErrToken
 	}
-	return &Place{Due: int64(binary.BigEndian.Uint64(place)), Key: string(place[8:])}, nil
+	return &TimerPlace{Due: int64(binary.BigEndian.Uint64(place)), Key: string(place[8:])}, nil
 }

@@ -1,4 +1,4 @@
-package sendstream
+package entityapi
 
 import (
 	"context"
@@ -147,7 +147,7 @@ func (st *stream) answer(ctx context.Context, a *wire.Answer, it *item) {
 	res := &it.req.Result
 	if res.Err != nil {
 		if _, refused := errors.AsType[*request.DeniedError](res.Err); refused && it.req.Done != nil { // the node that leads the entity's shard has denied the command
-			st.svc.Roles.ReportRefused(ctx, it.req.Entity.Type, it.req.Entity.ID, string(it.req.ID))
+			st.svc.Auth.ReportRefused(ctx, it.req.Entity.Type, it.req.Entity.ID, string(it.req.ID))
 		}
 		st.failure(a, it.correlation, res.Err)
 		return

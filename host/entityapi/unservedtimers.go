@@ -1,4 +1,4 @@
-package pending
+package entityapi
 
 import (
 	"context"
@@ -17,9 +17,9 @@ const (
 	unservedCommands = 16
 )
 
-// Unserved counts the timers of a type that call commands which a module does
+// UnservedTimers counts the timers of a type that call commands which a module does
 // not have.
-type Unserved struct {
+type UnservedTimers struct {
 	Timers   int                                        // number of timers whose command the module does not have
 	Commands map[string]int                             // counts by command, for at most unservedCommands
 	First    []*entityv1.ListTimersResponse_EntityTimer // the timers that are due first, up to unservedShown
@@ -31,8 +31,8 @@ type Unserved struct {
 // times, up to a limit. serves reports whether the module has a command. It
 // reads pages, like ListTimers, and never runs on an executor or during the
 // apply of entries.
-func (s *Service) FindUnserved(ctx context.Context, entityType string, serves func(command string) bool) (out Unserved, err error) {
-	if s.Source == nil {
+func (s *handler) FindUnserved(ctx context.Context, entityType string, serves func(command string) bool) (out UnservedTimers, err error) {
+	if s.Pending == nil {
 		return out, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, nodeTime)

@@ -1,4 +1,4 @@
-package sendstream
+package entityapi
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/edge/admission"
-	"github.com/hostd/hostd/host/entityapi/command"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
@@ -52,7 +51,7 @@ const maxStreamItems = 1024
 // A goroutine for each command would be simpler, but it would cost more than
 // the command itself, and it would lose the order of commands.
 type stream struct {
-	svc      *Service
+	svc      *sendStreams
 	conn     *connect.BidiStream[wire.Message, wire.Message]
 	guard    *admission.Stream
 	charge   *admission.Charge // charge for the last message that was read
@@ -135,36 +134,36 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 	r.Entity.ID = joint[:len(c.EntityID)]
 	r.Name = st.names.get(c.Name)
 	commandID := joint[len(c.EntityID):]
-	if err := command.CheckName("command", r.Name); err != nil {
+	if err := checkName("command", r.Name); err != nil {
 		return err
 	}
-	if err := command.CheckID(commandID); err != nil {
+	if err := checkCommandID(commandID); err != nil {
 		return err
 	}
-	if err := command.CheckRetry(commandID, c.FirstAgeMs); err != nil {
+	if err := checkRetry(commandID, c.FirstAgeMs); err != nil {
 		return err
 	}
-	if st.svc.Roles != nil {
-		if err := st.svc.Roles.Command(ctx, r.Entity.Type, r.Entity.ID, r.Name, commandID); err != nil {
+	if st.svc.Auth != nil {
+		if err := st.svc.Auth.Command(ctx, r.Entity.Type, r.Entity.ID, r.Name, commandID); err != nil {
 			return err
 		}
 	}
 	r.First = it.batch.arrived
-	command.SetFirstAttempt(r, c.FirstAgeMs)
+	setFirstAttempt(r, c.FirstAgeMs)
 	r.ID, r.ServerID = journal.CommandID(commandID), false
 	if r.ID == "" {
-		r.ID, r.ServerID = st.svc.IDs.Next(), true
+		r.ID, r.ServerID = st.svc.ids.Next(), true
 	}
 	var err error
-	r.Principal, r.Roles = st.who, st.svc.Roles.Revision()
-	if r.ExpectedSequence, err = command.Expectation(c.HasExpected, c.Expected); err != nil {
+	r.Principal, r.Roles = st.who, st.svc.Auth.Revision()
+	if r.ExpectedSequence, err = expectation(c.HasExpected, c.Expected); err != nil {
 		return err
 	}
 	if st.stranger.entityType == r.Entity.Type && st.stranger.err != nil {
 		return st.stranger.err
 	}
 	it.beside = c.Kind == wire.JSONPayload
-	it.answer, r.Payload, err = command.AdmitEncoded(ctx, st.svc.Types, r.Entity, c.Kind, c.Payload)
+	it.answer, r.Payload, err = admitEncoded(ctx, st.svc.Types, r.Entity, c.Kind, c.Payload)
 	if errors.Is(err, request.ErrUnknownType) || errors.Is(err, request.ErrNotReady) {
 		st.stranger = stranger{r.Entity.Type, err}
 	}
@@ -191,7 +190,7 @@ func (st *stream) reserve(b *batch) error {
 			st.inFlight += len(b.items)
 			st.count(b)
 			b.open = len(b.items)
-			b.deadline = time.Now().Add(st.svc.Deadline)
+			b.deadline = time.Now().Add(st.svc.Deadline.Standard)
 			if !st.deadline.IsZero() && st.deadline.Before(b.deadline) {
 				b.deadline = st.deadline
 			}

@@ -1,14 +1,10 @@
-// Package records returns the records of an entity, which describe the effects
-// of its commands, one page at a time. It reads them on the node that leads the
-// entity's shard. It never writes, and keeps nothing between two calls.
-package records
+package entityapi
 
 import (
 	"context"
 	"encoding/binary"
 	"errors"
 	"hash/fnv"
-	"log/slog"
 
 	"connectrpc.com/connect"
 
@@ -16,7 +12,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
-	listing "github.com/hostd/hostd/host/edge/page"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
@@ -24,19 +20,19 @@ import (
 )
 
 const (
-	// defaultPage is the page size if the caller sets none.
-	defaultPage = 100
-	// pageBytes is the size at which a page ends; the record that reaches it is
+	// defaultRecordPage is the page size if the caller sets none.
+	defaultRecordPage = 100
+	// recordPageBytes is the size at which a page ends; the record that reaches it is
 	// still included.
-	pageBytes = 256 << 10
-	// longBytes is the size of a record above which it is shortened.
-	longBytes = 128 << 10
-	// longParts limits the events, sends and timers of a shortened record.
-	longParts = 1000
+	recordPageBytes = 256 << 10
+	// longRecordBytes is the size of a record above which it is shortened.
+	longRecordBytes = 128 << 10
+	// longRecordParts limits the events, sends and timers of a shortened record.
+	longRecordParts = 1000
 )
 
-// Histories reads the histories of entities that this node leads.
-type Histories interface {
+// RecordHistories reads the histories of entities that this node leads.
+type RecordHistories interface {
 	// Span returns the first stored sequence of an entity, at least 1, and its
 	// last sequence, which is 0 if the entity has no events.
 	Span(id sharding.EntityID) (first, last journal.Sequence, err error)
@@ -52,34 +48,15 @@ type Histories interface {
 	Action(rec *journal.Record) (action, timer string)
 }
 
-// Service implements ReadRecords. All fields are required except Histories;
-// without it the call is unimplemented.
-type Service struct {
-	Types     encodings
-	Entities  distribution
-	Histories Histories
-	Proxy     *leaderproxy.Proxy
-	Log       *slog.Logger
-}
-
-// encodings knows how the payloads of an entity type are encoded.
-type encodings interface {
-	Encoding(ctx context.Context, entityType string) (request.Encoding, error)
-}
-
-// distribution knows the shard of an entity.
-type distribution interface {
-	ShardOf(id sharding.EntityID) sharding.ShardID
-}
-
-// errOlderNode: the leader's release does not support the call.
-var errOlderNode = connect.NewError(connect.CodeUnimplemented,
+// errRecordsNotReturned: the leader's release does not support the call.
+var errRecordsNotReturned = connect.NewError(connect.CodeUnimplemented,
 	errors.New("the release of the node that leads the entity's shard does not return records; read its events instead"))
 
-// ReadRecords returns a page of an entity's records.
-func (s *Service) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
+// ReadRecords returns a page of an entity's records, which describe the effects
+// of its commands. It reads them on the node that leads the entity's shard.
+func (s *handler) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
-	p, err := s.page(ctx, id, r.Msg)
+	p, err := s.recordPage(ctx, id, r.Msg)
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
@@ -88,7 +65,7 @@ func (s *Service) ReadRecords(ctx context.Context, r *connect.Request[entityv1.R
 			if leader != nil {
 				res, err := leader.ReadRecords(ctx, connect.NewRequest(r.Msg))
 				if connect.CodeOf(err) == connect.CodeUnimplemented {
-					err = errOlderNode
+					err = errRecordsNotReturned
 				}
 				return res, err
 			}
@@ -101,25 +78,25 @@ func (s *Service) ReadRecords(ctx context.Context, r *connect.Request[entityv1.R
 	return connect.NewResponse(res.Msg), nil
 }
 
-// page is a requested page.
-type page struct {
-	*Service
+// recordPage is a requested page.
+type recordPage struct {
+	*handler
 	id     sharding.EntityID
 	kind   wire.PayloadKind
 	size   int
 	newest bool             // the newest records come first
 	from   journal.Sequence // where the first page begins
-	after  *place           // where a page with a token begins
+	after  *recordPlace     // where a page with a token begins
 }
 
-func (s *Service) page(ctx context.Context, id sharding.EntityID, m *entityv1.ReadRecordsRequest) (*page, error) {
+func (s *handler) recordPage(ctx context.Context, id sharding.EntityID, m *entityv1.ReadRecordsRequest) (*recordPage, error) {
 	if err := id.Validate(); err != nil {
 		return nil, err
 	}
-	if s.Histories == nil {
+	if s.Records == nil {
 		return nil, request.ErrUnsupported
 	}
-	p := &page{Service: s, id: id, kind: wire.JSONPayload, size: int(m.GetPageSize()), newest: m.GetNewestFirst(), from: journal.Sequence(m.GetFromSequence())}
+	p := &recordPage{handler: s, id: id, kind: wire.JSONPayload, size: int(m.GetPageSize()), newest: m.GetNewestFirst(), from: journal.Sequence(m.GetFromSequence())}
 	switch encoding, err := s.Types.Encoding(ctx, id.Type); {
 	case err != nil:
 		return nil, err
@@ -127,7 +104,7 @@ func (s *Service) page(ctx context.Context, id sharding.EntityID, m *entityv1.Re
 		p.kind = wire.DataPayload
 	}
 	if p.size == 0 {
-		p.size = defaultPage
+		p.size = defaultRecordPage
 	}
 	if m.GetPageToken() != "" {
 		var err error
@@ -138,16 +115,16 @@ func (s *Service) page(ctx context.Context, id sharding.EntityID, m *entityv1.Re
 	return p, nil
 }
 
-// place is where a page ended: its last record, and the sequence from which to
+// recordPlace is where a page ended: its last record, and the sequence from which to
 // read the next page.
-type place struct {
+type recordPlace struct {
 	sequence journal.Sequence
 	at       journal.Position
 }
 
 // filter hashes the entity and the direction, so that tokens of different
 // listings differ.
-func (p *page) filter() uint32 {
+func (p *recordPage) filter() uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(p.id.Type + "\x00" + p.id.ID))
 	if p.newest {
@@ -156,21 +133,21 @@ func (p *page) filter() uint32 {
 	return h.Sum32()
 }
 
-const placeBytes = 8 + 8 + 4
+const recordPlaceBytes = 8 + 8 + 4
 
 // token encodes a place as an opaque token.
-func (p *page) token(at place) string {
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, placeBytes), uint64(at.sequence))
+func (p *recordPage) token(at recordPlace) string {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, recordPlaceBytes), uint64(at.sequence))
 	b = binary.BigEndian.AppendUint64(b, at.at.Index)
-	return listing.Token(p.filter(), binary.BigEndian.AppendUint32(b, at.at.Ordinal))
+	return page.Token(p.filter(), binary.BigEndian.AppendUint32(b, at.at.Ordinal))
 }
 
-func (p *page) parse(token string) (*place, error) {
-	b, err := listing.Parse(token, p.filter())
-	if err != nil || len(b) != placeBytes {
+func (p *recordPage) parse(token string) (*recordPlace, error) {
+	b, err := page.Parse(token, p.filter())
+	if err != nil || len(b) != recordPlaceBytes {
 		return nil, status.Argument("the page token does not belong to this entity and direction")
 	}
-	return &place{
+	return &recordPlace{
 		sequence: journal.Sequence(binary.BigEndian.Uint64(b)),
 		at:       journal.Position{Index: binary.BigEndian.Uint64(b[8:]), Ordinal: binary.BigEndian.Uint32(b[16:])},
 	}, nil

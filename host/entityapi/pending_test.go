@@ -1,4 +1,4 @@
-package pending
+package entityapi
 
 import (
 	"context"
@@ -21,20 +21,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// shelf has the timers and sends of some shards.
-type shelf struct {
+// pendingShelf has the timers and sends of some shards.
+type pendingShelf struct {
 	timers map[sharding.ShardID][]journal.Timer // timers of each shard in the order of their due times
 	sends  map[sharding.ShardID][]journal.Message
 	broken sharding.ShardID // a shard that cannot be read
 }
 
-func (s *shelf) Timers(_ context.Context, shard sharding.ShardID, q Query) (p Page, err error) {
+func (s *pendingShelf) Timers(_ context.Context, shard sharding.ShardID, q TimerQuery) (p TimerPage, err error) {
 	if shard == s.broken {
 		return p, errors.New("it has stopped")
 	}
 	for i := range s.timers[shard] {
 		t := s.timers[shard][i]
-		at := placeOf(&t)
+		at := timerPlaceOf(&t)
 		if q.After != nil && !q.After.Before(at) || t.Due > q.By {
 			continue
 		}
@@ -50,11 +50,13 @@ func (s *shelf) Timers(_ context.Context, shard sharding.ShardID, q Query) (p Pa
 	return p, nil
 }
 
-func (s *shelf) Place(t *journal.Timer) Place { return placeOf(t) }
+func (s *pendingShelf) Place(t *journal.Timer) TimerPlace { return timerPlaceOf(t) }
 
-func placeOf(t *journal.Timer) Place { return Place{t.Due, t.Entity.String() + " " + t.Name} }
+func timerPlaceOf(t *journal.Timer) TimerPlace {
+	return TimerPlace{t.Due, t.Entity.String() + " " + t.Name}
+}
 
-func (s *shelf) Sends(_ context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
+func (s *pendingShelf) Sends(_ context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
 	for i := range s.sends[shard] {
 		if m := s.sends[shard][i]; after.Less(m.ID) {
 			if err := fn(&m); err != nil {
@@ -65,22 +67,24 @@ func (s *shelf) Sends(_ context.Context, shard sharding.ShardID, after journal.I
 	return nil
 }
 
-const shards = 70
+const pendingShards = 70
 
-func (s *shelf) service() *Service {
-	return &Service{
-		Self: "n1", Source: s, Entities: cluster{}, Types: cluster{}, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler),
-	}
+func (s *pendingShelf) service() *handler {
+	return &handler{Options: Options{
+		Self: "n1", Pending: s, Entities: pendingCluster{}, Types: pendingCluster{}, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler),
+	}}
 }
 
-// cluster knows every type except "nothing".
-type cluster struct{}
+// pendingCluster knows every type except "nothing".
+type pendingCluster struct{ Entities }
 
-func (cluster) Shards() uint32 { return shards }
+func (pendingCluster) Shards() uint32 { return pendingShards }
 
-func (cluster) ShardOf(id sharding.EntityID) sharding.ShardID { return sharding.ShardOf(id, shards) }
+func (pendingCluster) ShardOf(id sharding.EntityID) sharding.ShardID {
+	return sharding.ShardOf(id, pendingShards)
+}
 
-func (cluster) Encoding(_ context.Context, entityType string) (request.Encoding, error) {
+func (pendingCluster) Encoding(_ context.Context, entityType string) (request.Encoding, error) {
 	if entityType == "nothing" {
 		return request.JSON, request.ErrUnknownType
 	}
@@ -92,7 +96,7 @@ func (cluster) Encoding(_ context.Context, entityType string) (request.Encoding,
 func TestListTimersIsOrderedByDueTime(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		s := &shelf{timers: map[sharding.ShardID][]journal.Timer{}}
+		s := &pendingShelf{timers: map[sharding.ShardID][]journal.Timer{}}
 		m := &entityv1.ListTimersRequest{PageSize: uint32(1 + random.IntN(9))}
 		by := int64(1 << 40)
 		if random.IntN(2) == 0 {
@@ -105,14 +109,14 @@ func TestListTimersIsOrderedByDueTime(t *testing.T) {
 		var all []journal.Timer
 		for i := range random.IntN(80) {
 			timer := journal.Timer{Entity: sharding.EntityID{Type: []string{"cart", "order"}[random.IntN(2)], ID: fmt.Sprint(i)}, Name: "t", Due: int64(random.IntN(20)), Command: []byte("wake")}
-			shard := sharding.ShardOf(timer.Entity, shards)
+			shard := sharding.ShardOf(timer.Entity, pendingShards)
 			s.timers[shard] = append(s.timers[shard], timer)
 			if timer.Due <= by && (m.EntityType == "" || m.EntityType == timer.Entity.Type) {
 				all = append(all, timer)
 			}
 		}
 		order := func(a, b journal.Timer) int {
-			if placeOf(&a).Before(placeOf(&b)) {
+			if timerPlaceOf(&a).Before(timerPlaceOf(&b)) {
 				return -1
 			}
 			return 1
@@ -127,12 +131,12 @@ func TestListTimersIsOrderedByDueTime(t *testing.T) {
 		}
 		for n := 0; ; n++ {
 			res, err := s.service().ListTimers(t.Context(), connect.NewRequest(m))
-			if err != nil || n > 200 || len(res.Msg.GetTimers()) > int(m.GetPageSize()) || res.Msg.GetShardsRead() != shards || res.Msg.GetShardCount() != shards {
+			if err != nil || n > 200 || len(res.Msg.GetTimers()) > int(m.GetPageSize()) || res.Msg.GetShardsRead() != pendingShards || res.Msg.GetShardCount() != pendingShards {
 				t.Fatalf("seed %d, page %d: %v, %v", seed, n, res, err)
 			}
 			for _, timer := range res.Msg.GetTimers() {
 				id := sharding.EntityID{Type: timer.GetEntityType(), ID: timer.GetEntityId()}
-				if timer.GetShardId() != uint32(sharding.ShardOf(id, shards)) || timer.GetTimer().GetCommand() != "wake" {
+				if timer.GetShardId() != uint32(sharding.ShardOf(id, pendingShards)) || timer.GetTimer().GetCommand() != "wake" {
 					t.Fatalf("seed %d: %v", seed, timer)
 				}
 				got = append(got, fmt.Sprintf("%d %s", timer.GetTimer().GetDue().AsTime().UnixNano(), id))
@@ -150,16 +154,16 @@ func TestListTimersIsOrderedByDueTime(t *testing.T) {
 // TestPartsAreMergedUpToTheNearestEnd checks that timers after the end of one
 // part are left out, because other timers may come before them.
 func TestPartsAreMergedUpToTheNearestEnd(t *testing.T) {
-	of := func(end int64, dues ...int64) (p part) {
+	of := func(end int64, dues ...int64) (p timerPart) {
 		for _, due := range dues {
-			p.timers = append(p.timers, placed{at: Place{Due: due, Key: "k"}})
+			p.timers = append(p.timers, placedTimer{at: TimerPlace{Due: due, Key: "k"}})
 		}
 		if end > 0 {
-			p.end = &Place{Due: end, Key: "k"}
+			p.end = &TimerPlace{Due: end, Key: "k"}
 		}
 		return p
 	}
-	text := func(p part) (out string) {
+	text := func(p timerPart) (out string) {
 		for _, t := range p.timers {
 			out += fmt.Sprint(t.at.Due, " ")
 		}
@@ -169,7 +173,7 @@ func TestPartsAreMergedUpToTheNearestEnd(t *testing.T) {
 		return strings.TrimSpace(out)
 	}
 	for _, c := range []struct {
-		one, two part
+		one, two timerPart
 		size     int
 		want     string
 	}{
@@ -188,7 +192,7 @@ func TestPartsAreMergedUpToTheNearestEnd(t *testing.T) {
 }
 
 func TestInvalidListingRequestIsRejected(t *testing.T) {
-	s := &shelf{timers: map[sharding.ShardID][]journal.Timer{1: {{Entity: sharding.EntityID{Type: "cart", ID: "a"}, Name: "t"}, {Entity: sharding.EntityID{Type: "cart", ID: "b"}, Name: "t"}}}, broken: 2}
+	s := &pendingShelf{timers: map[sharding.ShardID][]journal.Timer{1: {{Entity: sharding.EntityID{Type: "cart", ID: "a"}, Name: "t"}, {Entity: sharding.EntityID{Type: "cart", ID: "b"}, Name: "t"}}}, broken: 2}
 	list := func(m *entityv1.ListTimersRequest) (*entityv1.ListTimersResponse, error) {
 		res, err := s.service().ListTimers(t.Context(), connect.NewRequest(m))
 		if err != nil {
@@ -197,7 +201,7 @@ func TestInvalidListingRequestIsRejected(t *testing.T) {
 		return res.Msg, nil
 	}
 	page, err := list(&entityv1.ListTimersRequest{PageSize: 1})
-	if err != nil || page.GetNextPageToken() == "" || page.GetShardsRead() != shards-1 {
+	if err != nil || page.GetNextPageToken() == "" || page.GetShardsRead() != pendingShards-1 {
 		t.Fatalf("a shard that cannot be read: %v, %v", page, err)
 	}
 	for _, m := range []*entityv1.ListTimersRequest{
@@ -220,14 +224,14 @@ func TestInvalidListingRequestIsRejected(t *testing.T) {
 // TestListSendsIsInSendOrder: pages contain the sends of all shards, of a type or
 // of an entity, each once, in the order in which they were sent.
 func TestListSendsIsInSendOrder(t *testing.T) {
-	s := &shelf{sends: map[sharding.ShardID][]journal.Message{}}
+	s := &pendingShelf{sends: map[sharding.ShardID][]journal.Message{}}
 	want := map[string][]string{}
 	for i := range 200 {
 		source := sharding.EntityID{Type: []string{"cart", "order"}[i%2], ID: fmt.Sprint(i % 7)}
-		shard := sharding.ShardOf(source, shards)
-		s.sends[shard] = append(s.sends[shard], journal.Message{ID: journal.ItemID{Index: uint64(i) + 1}, Source: source, Destination: sharding.EntityID{Type: "sink", ID: "x"}, Number: uint64(i), Command: "put", Payload: make([]byte, shownBytes+i)})
+		shard := sharding.ShardOf(source, pendingShards)
+		s.sends[shard] = append(s.sends[shard], journal.Message{ID: journal.ItemID{Index: uint64(i) + 1}, Source: source, Destination: sharding.EntityID{Type: "sink", ID: "x"}, Number: uint64(i), Command: "put", Payload: make([]byte, shownMessageBytes+i)})
 	}
-	for shard := sharding.ShardID(1); shard <= shards; shard++ {
+	for shard := sharding.ShardID(1); shard <= pendingShards; shard++ {
 		for _, m := range s.sends[shard] {
 			for _, of := range []string{"/", m.Source.Type + "/", m.Source.String()} {
 				want[of] = append(want[of], fmt.Sprint(m.Number))
@@ -244,7 +248,7 @@ func TestListSendsIsInSendOrder(t *testing.T) {
 				t.Fatalf("%s, page %d: %v, %v", of, n, res, err)
 			}
 			for _, sent := range res.Msg.GetMessages() {
-				if len(sent.GetData()) != shownBytes || sent.GetCommand() != "put" || sent.GetEntityType() != "sink" || entityType != "" && sent.GetSourceType() != entityType {
+				if len(sent.GetData()) != shownMessageBytes || sent.GetCommand() != "put" || sent.GetEntityType() != "sink" || entityType != "" && sent.GetSourceType() != entityType {
 					t.Fatalf("%s: %v", of, sent)
 				}
 				got = append(got, fmt.Sprint(sent.GetNumber()))
@@ -263,11 +267,11 @@ func TestListSendsIsInSendOrder(t *testing.T) {
 // all pages, that only a few are named, and that the result says if some
 // timers were not examined.
 func TestUnservedTimersAreCounted(t *testing.T) {
-	s := &shelf{timers: map[sharding.ShardID][]journal.Timer{}}
+	s := &pendingShelf{timers: map[sharding.ShardID][]journal.Timer{}}
 	fill := func(entityType string, timers int) {
 		for i := range timers {
 			timer := journal.Timer{Entity: sharding.EntityID{Type: entityType, ID: fmt.Sprintf("%06d", i)}, Name: "t", Due: int64(i), Command: []byte([]string{"wake", "close", "expire"}[i%3])}
-			shard := sharding.ShardOf(timer.Entity, shards)
+			shard := sharding.ShardOf(timer.Entity, pendingShards)
 			s.timers[shard] = append(s.timers[shard], timer)
 		}
 	}

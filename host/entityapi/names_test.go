@@ -1,4 +1,4 @@
-package command
+package entityapi
 
 import (
 	"testing"
@@ -24,7 +24,7 @@ func TestNameRulesAgree(t *testing.T) {
 		good := sharding.ValidateID(text) == nil
 		for what, err := range map[string]error{
 			"abi.ValidateEntityID": abi.ValidateEntityID(text), "abi.ValidateName": abi.ValidateName("command", text),
-			"CheckName": CheckName("command", text), "CheckID": CheckID(text),
+			"CheckName": checkName("command", text), "CheckID": checkCommandID(text),
 		} {
 			if (err == nil) != good {
 				t.Errorf("%U: sharding.ValidateID says %v, %s says %v", r, good, what, err)

@@ -1,4 +1,4 @@
-package sendstream
+package entityapi
 
 import (
 	"sync"
