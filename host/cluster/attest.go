@@ -21,9 +21,9 @@ const attestPause = 100 * time.Millisecond
 // Starts durably records the incarnations of other nodes.
 type Starts interface {
 	// RecordStart records the incarnation s if it is new, and returns the
-	// node's latest known incarnation. member is the node's incarnation in
-	// the metadata.
-	RecordStart(s staledisk.Start, member uint64) (latest uint64, err error)
+	// node's latest known incarnation. metadata returns the newest incarnation
+	// of a node in the metadata, or 0.
+	RecordStart(s staledisk.Start, metadata func(sharding.NodeID) uint64) (latest uint64, err error)
 }
 
 // votersOf returns the nodes of a shard's voters, according to the metadata.
@@ -55,7 +55,7 @@ func (c *Control) Attest(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.V
 	if err := o.verifyApplicant(ctx, asks); err != nil {
 		return nil, err
 	}
-	latest, err := o.Starts.RecordStart(staledisk.Start{Node: node, Attested: r.GetVouched(), Requested: r.GetAsked()}, view.LastStart(node))
+	latest, err := o.Starts.RecordStart(staledisk.Start{Node: node, Attested: r.GetVouched(), Requested: r.GetAsked()}, view.LastStart)
 	if err != nil {
 		return nil, err
 	}

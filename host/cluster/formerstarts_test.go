@@ -36,8 +36,8 @@ func (anyNode) Confirm(context.Context) error                  { return nil }
 // them.
 type unrecorded struct{}
 
-func (unrecorded) RecordStart(s staledisk.Start, member uint64) (latest uint64, err error) {
-	latest, _ = staledisk.Witness{}.Evaluate(s, member)
+func (unrecorded) RecordStart(s staledisk.Start, metadata func(sharding.NodeID) uint64) (latest uint64, err error) {
+	latest, _ = staledisk.Witness{}.Evaluate(s, metadata(s.Node))
 	return latest, nil
 }
 

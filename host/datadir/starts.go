@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/hostd/hostd/journal/disk"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
@@ -18,7 +20,8 @@ import (
 // nodes.
 const startsFile = "starts.json"
 
-// maxStarts bounds the nodes whose incarnations are recorded.
+// maxStarts bounds the nodes whose incarnations are recorded. Beyond it, the
+// nodes are forgotten whose incarnations the metadata has recorded.
 const maxStarts = 1024
 
 var errTooManyStarts = fmt.Errorf("the limit of %d nodes with recorded starts is reached", maxStarts)
@@ -64,14 +67,17 @@ func OpenStarts(dir string) (*Starts, error) {
 }
 
 // RecordStart implements cluster.Starts.
-func (s *Starts) RecordStart(start staledisk.Start, member uint64) (latest uint64, err error) {
+func (s *Starts) RecordStart(start staledisk.Start, metadata func(sharding.NodeID) uint64) (latest uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	latest, record := s.known.Evaluate(start, member)
+	latest, record := s.known.Evaluate(start, metadata(start.Node))
 	if !record {
 		return latest, nil
 	}
 	next := s.known.Record(start)
+	if len(next) > maxStarts {
+		maps.DeleteFunc(next, func(node sharding.NodeID, recorded uint64) bool { return metadata(node) >= recorded })
+	}
 	if len(next) > maxStarts {
 		return 0, errTooManyStarts
 	}
