@@ -75,10 +75,14 @@ func (g *Streams) Enter(ctx context.Context) (*Stream, error) {
 	return s, nil
 }
 
-// Leave must be called when the stream ends.
+// Leave must be called when the stream ends. What the protocol writes after it,
+// such as an error or trailers, counts as one more write.
 func (s *Stream) Leave() {
 	s.timer.Stop()
 	s.mu.Lock()
+	if s.conn != nil {
+		s.conn.SetWriteDeadline(time.Now().Add(s.owner.stall))
+	}
 	s.conn = nil
 	s.mu.Unlock()
 	if s.after != nil {
