@@ -307,7 +307,7 @@ func (c *Client) module(ctx context.Context, req *modulev1.GetModuleRequest) (*m
 }
 
 // maxModuleBytes limits a downloaded module; servers accept no larger module.
-const maxModuleBytes = 16 << 20
+const maxModuleBytes = 32 << 20
 
 // Download returns a module's bytes as they were uploaded.
 func (c *Client) Download(ctx context.Context, digest string) ([]byte, error) {

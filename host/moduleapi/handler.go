@@ -33,8 +33,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// maxModuleBytes limits the size of a module, however it is uploaded.
-const maxModuleBytes = 16 << 20
+// maxModuleBytes limits the size of a module, however it is uploaded. The
+// setting max-module-bytes, which cannot be higher, may limit it further.
+const maxModuleBytes = 32 << 20
 
 // Options configure the ModuleService of a node. Modules, Types, Entities,
 // Proxy, Streams, Uploads and Log are required. If another field is nil, the
