@@ -74,16 +74,17 @@ const (
 
 // step is one step of a run.
 type step struct {
-	number  int
-	kind    string
-	typ, id string // type and id of the destination
-	name    string // name of the command or the signal
-	payload []byte
-	digest  string // digest of everything else that must not change
-	due     Instant
-	within  Duration
-	retry   *retry
-	close   ParentClose // for a child run
+	number   int
+	kind     string
+	typ, id  string // type and id of the destination
+	name     string // name of the command or the signal
+	payload  []byte
+	digest   string // digest of everything else that must not change
+	due      Instant
+	within   Duration
+	retry    *retry
+	close    ParentClose // for a child run
+	shielded bool        // a cancellation does not end the wait: NonCancellable
 
 	attempt int
 	done    bool
@@ -407,7 +408,8 @@ func (f *Flow) UUID() string {
 }
 
 // Cancelled reports whether the run was cancelled. A cancellation ends the
-// waits that are pending at that time with CodeCancelled. Later steps work as
+// waits that are pending at that time with CodeCancelled, except those that are
+// [NonCancellable]. Later steps work as
 // usual, so that the function can undo its earlier steps.
 func (f *Flow) Cancelled() bool {
 	f.run.check()
@@ -543,6 +545,14 @@ type StepOption func(*step)
 // fails with CodeDeadlineExceeded.
 func Within(d Duration) StepOption {
 	return func(s *step) { s.within = d }
+}
+
+// NonCancellable keeps the step waiting if the run is cancelled. It is for
+// commands whose outcome the function must know, such as a payment: a cancelled
+// wait does not undo a command that was sent. The function can check
+// [Flow.Cancelled] after the step.
+func NonCancellable() StepOption {
+	return func(s *step) { s.shielded = true }
 }
 
 // retry is a policy of retries.

@@ -444,8 +444,8 @@ func (w *workflow) events() {
 			return
 		}
 		r.cancelled = true
-		for len(r.pending) > 0 {
-			r.settle(r.pending[0], CodeCancelled, "the run was cancelled", nil)
+		for _, p := range r.cancellable() {
+			r.settle(p, CodeCancelled, "the run was cancelled", nil)
 		}
 		r.resume(d.now)
 	})
@@ -891,9 +891,14 @@ func (w *workflow) cancel(c *Context, s *RunState) {
 	if r == nil {
 		return
 	}
-	r.cancelTimers(c, r.pending)
+	r.cancelTimers(c, r.cancellable())
 	w.emit(c, r, runCancelled{}, 0)
 	w.proceed(c, s)
+}
+
+// cancellable returns the pending steps whose waits a cancellation ends.
+func (r *run) cancellable() []*step {
+	return slices.DeleteFunc(slices.Clone(r.pending), func(s *step) bool { return s.shielded })
 }
 
 // timerNames are the timers of a step: for its time limit or its end, and for

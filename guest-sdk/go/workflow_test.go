@@ -686,6 +686,36 @@ func TestCancelEndsWaitsOnce(t *testing.T) {
 	}
 }
 
+// TestNonCancellableStepsWaitOn cancels a run while it waits for three steps. The
+// outcomes of the steps that cannot be cancelled still arrive, also after the
+// run was loaded again, and their retries and time limits work.
+func TestNonCancellableStepsWaitOn(t *testing.T) {
+	h := newRunHost(t, 1, hostd.Workflow("payout", func(f *hostd.Flow, _ hostd.None) (string, error) {
+		paid := hostd.Begin[number](f, "adder", "a", "double", number{1}, hostd.NonCancellable(), hostd.Retry(2, hostd.Second, hostd.Second, "busy"))
+		other := hostd.Begin[number](f, "adder", "b", "double", number{2})
+		signal := hostd.Receive[number](f, "go", hostd.NonCancellable(), hostd.Within(hostd.Minute))
+		_, otherErr := other.Result()
+		got, err := paid.Result()
+		_, signalErr := signal.Result()
+		return fmt.Sprint(otherErr, "; ", got.N, err, f.Cancelled(), "; ", signalErr), nil
+	}))
+	h.handle("start", nil, nil)
+	calls := slices.Clone(h.calls)
+	h.handle("cancel", nil, nil)
+	h.passivate()
+	h.handle(string(calls[1].OnReply), []byte(`{"n":5}`), calls[1].Token) // this outcome arrives too late
+	h.handle(string(calls[0].OnReject), []byte(`{"code":"busy","message":"later"}`), calls[0].Token)
+	h.passivate()
+	h.calls = nil
+	for h.step(double) {
+	}
+	var got string
+	s := h.state()
+	if want := "cancelled: the run was cancelled; 3 <nil> true; deadline_exceeded: the time limit of the step has passed"; json.Unmarshal(s.Result, &got) != nil || got != want {
+		t.Errorf("%q %+v", got, s)
+	}
+}
+
 // TestRunsStartOnce: starting a run again with the same input returns the run,
 // and with a different input it is rejected.
 func TestRunsStartOnce(t *testing.T) {

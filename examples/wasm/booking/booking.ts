@@ -25,16 +25,17 @@ async function book(f: Flow, trip: Trip) {
   const { seats } = trip;
   const taken: string[] = [];
   const take = async (id: string) => {
-    await f.call("offer", id, "take", { seats });
+    await f.call("offer", id, "take", { seats }, { cancellable: false });
     taken.push(id);
   };
   try {
     const takes = await Promise.allSettled([take(trip.flight), take(trip.hotel)]);
     for (const each of takes) if (each.status === "rejected") throw each.reason;
+    if (f.cancelled) throw reject("cancelled", "the booking was cancelled");
     const payment = await f.wait("payment", { within: "48h", schema: Payment });
     return { seats, paidBy: payment.by };
   } catch (e) {
-    await Promise.all(taken.map((id) => f.call("offer", id, "add", { seats })));
+    await Promise.all(taken.map((id) => f.call("offer", id, "add", { seats }, { cancellable: false })));
     throw e;
   }
 }

@@ -81,6 +81,13 @@ export interface CallOptions<R = unknown> {
    */
   within?: Duration;
   /**
+   * If false, a cancellation of the run does not end this wait; default true.
+   * Use it for commands whose outcome the function must know, such as a
+   * payment, and check Flow.cancelled after the step: a cancelled wait does not
+   * undo a command that was sent.
+   */
+  cancellable?: boolean;
+  /**
    * Makes the call again if it was rejected with one of the codes, or with
    * internal, because its entity failed.
    */
@@ -92,6 +99,8 @@ export interface CallOptions<R = unknown> {
 /** How a wait for a signal waits. */
 export interface WaitOptions<T = unknown> {
   within?: Duration;
+  /** As for calls. */
+  cancellable?: boolean;
   /** The schema of the signal's value. */
   schema?: Schema<T>;
 }
@@ -99,6 +108,8 @@ export interface WaitOptions<T = unknown> {
 /** How a child run is waited for. */
 export interface RunOptions<R = unknown> {
   within?: Duration;
+  /** As for calls. */
+  cancellable?: boolean;
   /** What happens to the child if its parent ends before it; default terminate. */
   onParentEnd?: "terminate" | "cancel" | "abandon";
   /** The schema of the result. */
@@ -140,6 +151,7 @@ export class Step {
   size = 0; // bytes of the payload
   due = 0n;
   within = 0n;
+  cancellable = true;
   retry?: RetryPolicy;
   close = ""; // of a child run
   resolve?: (value: any) => void;
@@ -430,6 +442,9 @@ export class Run implements clock.FlowClock {
     });
   }
 
+  /** The pending steps whose waits a cancellation ends. */
+  get cancellable(): readonly Step[] { return this.pending.filter((p) => p.cancellable); }
+
   /** The pending step of a number. */
   find(number: number): Step | undefined { return this.pending.find((p) => p.number === number); }
 
@@ -584,7 +599,8 @@ export class Flow {
 
   /**
    * Whether the run was cancelled. A cancellation rejects the steps that are
-   * pending at that time with the code cancelled. Later steps work as usual, so
+   * pending at that time with the code cancelled, unless they have the option
+   * cancellable: false. Later steps work as usual, so
    * that the function can undo what it did.
    */
   get cancelled(): boolean {
@@ -623,6 +639,7 @@ export class Flow {
     if (options.retry) step.retry = new RetryPolicy(options.retry);
     if (options.reply) step.schema = options.reply;
     step.within = nanosecondsIn(options.within ?? 0);
+    step.cancellable = options.cancellable ?? true;
     return this.made(step.sum(step.within));
   }
 
@@ -648,6 +665,7 @@ export class Flow {
     if (!["terminate", "cancel", "abandon"].includes(step.close)) throw new TypeError(`onParentEnd must be terminate, cancel or abandon, got ${JSON.stringify(step.close)}`);
     if (options.result) step.schema = options.result;
     step.within = nanosecondsIn(options.within ?? 0);
+    step.cancellable = options.cancellable ?? true;
     return this.made(step.sum(step.within, step.close.length));
   }
 
@@ -678,6 +696,7 @@ export class Flow {
     const step = new Step("wait", "", "", signal, "");
     if (options.schema) step.schema = options.schema;
     step.within = nanosecondsIn(options.within ?? 0);
+    step.cancellable = options.cancellable ?? true;
     return this.at.await(step.sum(step.within));
   }
 

@@ -383,7 +383,7 @@ class RunType implements FlowType, Runs {
         const r = this.on(s, 16);
         if (!r) return;
         r.cancelled = true;
-        r.settle(r.pending, at, cancelled, "the run was cancelled", "");
+        r.settle(r.cancellable, at, cancelled, "the run was cancelled", "");
         return;
       }
       case "resumed":
@@ -787,7 +787,7 @@ class RunType implements FlowType, Runs {
     if (s.run!.cancelled) return;
     const r = this.ready(c, s);
     if (!r) return;
-    cancelTimers(c, r, r.pending);
+    cancelTimers(c, r, r.cancellable);
     this.emit(c, s, r, "cancelled", "{}", 0);
     this.proceed(c, s);
   }

@@ -63,8 +63,12 @@ func mixedFlow(f *hostd.Flow, in numbered) (numbered, error) {
 			}
 		case 1:
 			var all []*hostd.Pending[numbered]
+			options := []hostd.StepOption{hostd.Retry(3, hostd.Second, hostd.Minute, "unlucky")}
+			if i%2 != 0 {
+				options = append(options, hostd.NonCancellable())
+			}
 			for j := range int64(4) {
-				all = append(all, double(f, i+j, hostd.Retry(3, hostd.Second, hostd.Minute, "unlucky")))
+				all = append(all, double(f, i+j, options...))
 			}
 			for j, call := range all {
 				if err := add(i+int64(j), call); err != nil {

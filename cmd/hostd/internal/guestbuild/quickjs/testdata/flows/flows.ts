@@ -28,7 +28,7 @@ const mixed = workflow("mixed", Numbered, async (f, input) => {
         sum += await checked(i, double(f, i, { within: "1s" }));
         break;
       case 1: {
-        const all = [0, 1, 2, 3].map((j) => double(f, i + j, { retry: { attempts: 3, initial: "1s", most: "1m", codes: ["unlucky"] } }));
+        const all = [0, 1, 2, 3].map((j) => double(f, i + j, { retry: { attempts: 3, initial: "1s", most: "1m", codes: ["unlucky"] }, cancellable: i % 2 === 0 }));
         for (const [j, call] of all.entries()) sum += await checked(i + j, call);
         break;
       }
