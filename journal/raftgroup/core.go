@@ -6,9 +6,7 @@ import (
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/raftgroup/election"
-	"github.com/hostd/hostd/journal/raftgroup/nodes"
 	"github.com/hostd/hostd/journal/raftgroup/recovery"
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -51,7 +49,7 @@ type Core struct {
 	spare  []*group // the other buffer of dirty
 
 	now       uint64 // number of ticks so far
-	nodes     *nodes.Table
+	nodes     *nodeTable
 	elections *election.List
 	transfers transfers
 	retention retention
@@ -92,7 +90,7 @@ type Turn struct {
 	Dropped  []DroppedProposal
 	Reads    []ReadResult
 	// Snapshots are sent after the sync.
-	Snapshots []*transfer.Outgoing
+	Snapshots []*Outgoing
 	// Late messages are sent after the sync.
 	Late []Envelope
 }
@@ -100,7 +98,7 @@ type Turn struct {
 // Envelope is an outgoing message.
 type Envelope struct {
 	wire.Message
-	to *nodes.Node
+	to *peerNode
 }
 
 // LeaderChange is a call of Sink.LeaderChanged.
@@ -158,7 +156,7 @@ func NewCore(rec *recovery.Recovered, opts Options) (*Core, error) {
 		c.campaign(r.(*group))
 		c.stats.Campaigns++
 	})
-	c.nodes = nodes.NewTable(c.opts.SuspectTicks, c.opts.Locate)
+	c.nodes = newNodeTable(c.opts.SuspectTicks, c.opts.Locate)
 	for i := range rec.Groups {
 		g := newRecoveredGroup(&rec.Groups[i])
 		applied := g.log.TruncatedIndex()

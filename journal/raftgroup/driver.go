@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/hostd/hostd/journal/raftgroup/nodes"
 	"github.com/hostd/hostd/journal/raftgroup/recovery"
 	"github.com/hostd/hostd/journal/raftgroup/snapdir"
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
@@ -22,7 +20,7 @@ type Driver struct {
 	core *Core
 
 	durable  map[sharding.ShardID]uint64
-	framed   []*nodes.Node // nodes with a pending frame
+	framed   []*peerNode // nodes with a pending frame
 	ticks    int
 	segment  uint64       // segment of the log's end at the last truncation
 	lastTail wal.Position // the log's end at the last tick
@@ -30,8 +28,8 @@ type Driver struct {
 	files *snapdir.Dir // nil without a directory
 	// ship queues a snapshot for sending. If ship is nil, snapshots collect in
 	// outgoing.
-	ship     func(*transfer.Outgoing) error
-	outgoing []*transfer.Outgoing
+	ship     func(*Outgoing) error
+	outgoing []*Outgoing
 }
 
 // NewDriver starts the recovered groups. The machine must be open, as of

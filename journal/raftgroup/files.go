@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"github.com/hostd/hostd/journal/raftgroup/snapdir"
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/statefile"
 	"github.com/hostd/hostd/sharding"
@@ -116,10 +115,10 @@ func (d *Driver) ReceiveSnapshot(from sharding.NodeID, head []byte, stream io.Re
 
 // answer encodes the number of bytes that this node has of a snapshot. err is
 // set if the replica cannot be asked.
-func (d *Driver) answer(in *transfer.Incoming, err error) ([]byte, error) {
+func (d *Driver) answer(in *incomingSnapshot, err error) ([]byte, error) {
 	switch {
 	case errors.Is(err, ErrBusy):
-		return transfer.AnswerLater(), nil
+		return answerLater(), nil
 	case err != nil:
 		return nil, err
 	}

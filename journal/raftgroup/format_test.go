@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -43,7 +42,7 @@ func goldens() map[string][]byte {
 	g := newGroup(5, 101)
 	g.written = wire.GroupImage{Shard: 5, Replica: 101, Hard: wire.HardState{Term: 4, Vote: 102, Commit: 11}, TruncatedIndex: 9, TruncatedTerm: 3, Conf: conf, Generation: 2, Install: goldenInstall()}
 	c := &Core{retention: retention{watermark: 77}, order: []*group{g}, groups: map[sharding.ShardID]*group{5: g}, former: wire.Former{5: {Replica: 99, Generation: 1}, 8: {Replica: 301}}}
-	in := &transfer.Incoming{SnapshotHeader: goldenHeader()}
+	in := &incomingSnapshot{SnapshotHeader: goldenHeader()}
 	in.Complete(goldenInstall().Digest, nil)
 	adopting := newGroup(5, 102)
 	adopting.hard, adopting.generation, adopting.transfer.incoming = wire.HardState{Term: 4, Vote: 0, Commit: 11}, 1, in

@@ -6,7 +6,6 @@ import (
 
 	"github.com/hostd/hostd/journal/raftgroup/election"
 	"github.com/hostd/hostd/journal/raftgroup/raftlog"
-	"github.com/hostd/hostd/journal/raftgroup/reads"
 	"github.com/hostd/hostd/journal/raftgroup/recovery"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
@@ -53,7 +52,7 @@ type group struct {
 
 	proposals       []proposal
 	transferPending bool // a leadership transfer may be in progress
-	reads           reads.Queue
+	reads           readQueue
 
 	dirty bool
 	// ready is the raft.Ready being processed. readyWaits means that it was

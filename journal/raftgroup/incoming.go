@@ -3,7 +3,6 @@ package raftgroup
 import (
 	"fmt"
 
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/statefile"
 	"github.com/hostd/hostd/sharding"
@@ -17,7 +16,7 @@ type Installation struct {
 
 	name  string // name of the file
 	image wire.InstallImage
-	in    *transfer.Incoming
+	in    *incomingSnapshot
 }
 
 // admitSnapshot admits a snapshot that a peer wants to send or asks about. It
@@ -25,7 +24,7 @@ type Installation struct {
 // if the leader missed the acknowledgment; raft then repeats the
 // acknowledgment. admitSnapshot also returns nil for a question about a
 // snapshot of which this node has nothing.
-func (c *Core) admitSnapshot(from sharding.NodeID, h wire.SnapshotHeader, at wire.TransferHead) (*transfer.Incoming, error) {
+func (c *Core) admitSnapshot(from sharding.NodeID, h wire.SnapshotHeader, at wire.TransferHead) (*incomingSnapshot, error) {
 	g := c.groups[h.Shard]
 	switch {
 	case c.opts.Snapshots == nil:
@@ -51,7 +50,7 @@ func (c *Core) admitSnapshot(from sharding.NodeID, h wire.SnapshotHeader, at wir
 	if g.routes.Learn(uint64(h.From), from) {
 		c.updateQuorum(g)
 	}
-	in := &transfer.Incoming{SnapshotHeader: h}
+	in := &incomingSnapshot{SnapshotHeader: h}
 	switch here := g.transfer.part != nil && g.transfer.part.Matches(h.File(), at.Digest); {
 	case here && (at.IsQuestion || at.Offset <= g.transfer.part.Offset()):
 		in.Resume(c.transfers.detachPart(g), at.Offset)
@@ -69,7 +68,7 @@ func (c *Core) admitSnapshot(from sharding.NodeID, h wire.SnapshotHeader, at wir
 
 // stepSnapshot steps a snapshot that is completely in its file into raft. done
 // is called when its record is durable, or with the error.
-func (c *Core) stepSnapshot(in *transfer.Incoming, digest statefile.Digest, done func(error)) {
+func (c *Core) stepSnapshot(in *incomingSnapshot, digest statefile.Digest, done func(error)) {
 	in.Complete(digest, done)
 	g := c.groups[in.Shard]
 	if g == nil || g.transfer.incoming != in || g.failed {
@@ -111,7 +110,7 @@ func (c *Core) recordInstall(g *group, has bool) bool {
 
 // imageAfterInstall returns the log's image of the group once the snapshot is installed. Its
 // hard state omits everything after the snapshot.
-func imageAfterInstall(g *group, in *transfer.Incoming) wire.GroupImage {
+func imageAfterInstall(g *group, in *incomingSnapshot) wire.GroupImage {
 	return wire.GroupImage{
 		Shard: uint32(g.shard), Replica: g.replica, Generation: g.generation + 1,
 		Hard:           wire.HardState{Term: g.hard.Term, Vote: g.hard.Vote, Commit: in.Index},

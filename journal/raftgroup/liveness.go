@@ -3,7 +3,6 @@ package raftgroup
 import (
 	"slices"
 
-	"github.com/hostd/hostd/journal/raftgroup/nodes"
 	"github.com/hostd/hostd/sharding"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -44,7 +43,7 @@ func (c *Core) PeerFailed(node sharding.NodeID) {
 }
 
 // onNodeSuspected handles a node that became suspected.
-func (c *Core) onNodeSuspected(n *nodes.Node) {
+func (c *Core) onNodeSuspected(n *peerNode) {
 	for _, g := range c.order {
 		if g.hasMemberOn(n) {
 			c.onMemberSuspected(g, n)
@@ -55,8 +54,8 @@ func (c *Core) onNodeSuspected(n *nodes.Node) {
 
 // prune removes suspected nodes on which no replica of the groups is known to
 // live.
-func prune(known *nodes.Table, groups []*group) {
-	known.Prune(func(n *nodes.Node) bool {
+func prune(known *nodeTable, groups []*group) {
+	known.Prune(func(n *peerNode) bool {
 		return slices.ContainsFunc(groups, func(g *group) bool { return g.routes.HasNode(n) })
 	})
 }
@@ -64,7 +63,7 @@ func prune(known *nodes.Table, groups []*group) {
 // onMemberSuspected handles a suspected node on which a member of the group lives. A leader
 // stays leader while it sees a quorum. A follower whose leader is on that node
 // looks for another leader.
-func (c *Core) onMemberSuspected(g *group, p *nodes.Node) {
+func (c *Core) onMemberSuspected(g *group, p *peerNode) {
 	c.updateQuorum(g)
 	if g.failed {
 		return
@@ -195,7 +194,7 @@ func (g *group) isMember(replica uint64) bool {
 }
 
 // hasMemberOn reports whether another member lives on the node.
-func (g *group) hasMemberOn(n *nodes.Node) bool {
+func (g *group) hasMemberOn(n *peerNode) bool {
 	for _, list := range g.memberLists() {
 		for _, id := range list {
 			if id != g.replica && g.routes.Locate(id) == n {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/hostd/hostd/journal/raftgroup/inbox"
 	"github.com/hostd/hostd/journal/raftgroup/recovery"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
@@ -229,12 +228,12 @@ func TestUnlocatedMessagesAreDropped(t *testing.T) {
 }
 
 func TestPeerEventsAreBounded(t *testing.T) {
-	var w inbox.Work
+	var w inboxWork
 	for i := range 100 {
-		w.AddPeer(inbox.Peer{Node: "a", Alive: i%2 == 0})
-		w.AddPeer(inbox.Peer{Node: "b"})
+		w.AddPeer(peerEvent{Node: "a", Alive: i%2 == 0})
+		w.AddPeer(peerEvent{Node: "b"})
 	}
-	want := []inbox.Peer{{Node: "b"}, {Node: "a", Alive: true}, {Node: "a"}}
+	want := []peerEvent{{Node: "b"}, {Node: "a", Alive: true}, {Node: "a"}}
 	if !slices.Equal(w.Peers, want) {
 		t.Errorf("kept %v", w.Peers)
 	}

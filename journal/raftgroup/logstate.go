@@ -1,7 +1,6 @@
 package raftgroup
 
 import (
-	"github.com/hostd/hostd/journal/raftgroup/nodes"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -79,7 +78,7 @@ func (r *logState) onInstalled(image wire.GroupImage) {
 
 // reach tracks which members of a group are reachable.
 type reach struct {
-	routes *nodes.Routes
+	routes *routes
 	// quorum is set if the alive nodes are a quorum of the voters. reportedQuorum
 	// is the last reported value; it is valid if quorumReported is set.
 	quorum, reportedQuorum, quorumReported bool

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hostd/hostd/journal/raftgroup/inbox"
 	"github.com/hostd/hostd/journal/raftgroup/recovery"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
@@ -22,8 +21,8 @@ type Loop struct {
 	opts   Options
 	driver *Driver
 	core   *Core // the driver's core
-	inbox  *inbox.Inbox
-	last   inbox.Work
+	inbox  *inbox
+	last   inboxWork
 
 	published       atomic.Pointer[Stats]
 	droppedMessages atomic.Uint64 // number of messages
@@ -52,7 +51,7 @@ func Start(rec *recovery.Recovered, opts Options) (*Loop, error) {
 		opts:   opts.withDefaults(),
 		driver: driver,
 		core:   driver.core,
-		inbox:  inbox.New(),
+		inbox:  newInbox(),
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
 	}
@@ -74,17 +73,17 @@ func (l *Loop) Propose(shard sharding.ShardID, fence sharding.Term, proposal uin
 	if l.opts.Machine.Backlog() > l.opts.MaxBacklogBytes {
 		return ErrBusy
 	}
-	return l.inbox.Propose(inbox.Proposal{Shard: shard, Fence: fence, Number: proposal, Data: data}, l.opts.MaxQueueCount, l.opts.MaxQueueBytes)
+	return l.inbox.Propose(queuedProposal{Shard: shard, Fence: fence, Number: proposal, Data: data}, l.opts.MaxQueueCount, l.opts.MaxQueueBytes)
 }
 
 // ReadIndex asks whether this replica leads the shard now. The answer goes to
 // the sink with the token. ReadIndex does not block.
 func (l *Loop) ReadIndex(shard sharding.ShardID, token uint64) error {
-	return l.inbox.Put(func(w *inbox.Work) error {
+	return l.inbox.Put(func(w *inboxWork) error {
 		if len(w.Reads) >= l.opts.MaxQueueCount {
 			return ErrBusy
 		}
-		w.Reads = append(w.Reads, inbox.Read{Shard: shard, Token: token})
+		w.Reads = append(w.Reads, queuedRead{Shard: shard, Token: token})
 		return nil
 	})
 }
@@ -95,19 +94,19 @@ func (l *Loop) ReadIndex(shard sharding.ShardID, token uint64) error {
 // sent the messages. Receive does not mark the node as alive; PeerAlive does.
 func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 	overloaded := l.opts.Machine.Backlog() > 2*l.opts.MaxBacklogBytes
-	var messages []inbox.Message
+	var messages []receivedMessage
 	err := wire.DecodeFrame(frame, func(m wire.Message) {
 		// A follower that cannot keep up drops appends, so that the leader sends no
 		// more than the follower can accept.
 		if !overloaded || m.Raft.GetType() != pb.MsgApp || len(m.Raft.GetEntries()) == 0 {
-			messages = append(messages, inbox.Message{From: from, Message: m})
+			messages = append(messages, receivedMessage{From: from, Message: m})
 		}
 	})
 	if err != nil {
 		l.rejectedFrames.Add(1)
 		return err
 	}
-	err = l.inbox.Put(func(w *inbox.Work) error {
+	err = l.inbox.Put(func(w *inboxWork) error {
 		if len(w.Messages)+len(messages) > l.opts.MaxQueueCount || w.Frames+int64(len(frame)) > l.opts.MaxQueueBytes && w.Frames > 0 {
 			return ErrBusy
 		}
@@ -143,23 +142,23 @@ func (l *Loop) recordLag(now time.Time) {
 }
 
 // PeerAlive reports that a node is alive. Repeating it is cheap.
-func (l *Loop) PeerAlive(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node, Alive: true}) }
+func (l *Loop) PeerAlive(node sharding.NodeID) { l.queuePeer(peerEvent{Node: node, Alive: true}) }
 
 // PeerSuspected reports that a node is suspected: no byte arrived from it for
 // about SuspectTicks, its loop is stuck, or a new incarnation of the node was
 // seen, which means that its previous process has ended. Groups led from that
 // node elect another leader, and leaders on this node that have no quorum
 // without that node step down. The loop does not detect silent nodes itself.
-func (l *Loop) PeerSuspected(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node}) }
+func (l *Loop) PeerSuspected(node sharding.NodeID) { l.queuePeer(peerEvent{Node: node}) }
 
 // PeerFailed reports that the process of a node seems to have failed, see
 // Core.PeerFailed. The report is a hint; if it is wrong, a call of PeerAlive
 // follows.
-func (l *Loop) PeerFailed(node sharding.NodeID) { l.queuePeer(inbox.Peer{Node: node, Failed: true}) }
+func (l *Loop) PeerFailed(node sharding.NodeID) { l.queuePeer(peerEvent{Node: node, Failed: true}) }
 
 // queuePeer queues an event. A stopped loop ignores it.
-func (l *Loop) queuePeer(e inbox.Peer) {
-	_ = l.inbox.Put(func(w *inbox.Work) error { w.AddPeer(e); return nil })
+func (l *Loop) queuePeer(e peerEvent) {
+	_ = l.inbox.Put(func(w *inboxWork) error { w.AddPeer(e); return nil })
 }
 
 // maxCalls bounds the calls queued for the loop.
@@ -168,7 +167,7 @@ const maxCalls = 1024
 // call runs fn on the loop's goroutine and waits for its result.
 func (l *Loop) call(fn func() error) error {
 	result := make(chan error, 1)
-	err := l.inbox.Put(func(w *inbox.Work) error {
+	err := l.inbox.Put(func(w *inboxWork) error {
 		if len(w.Calls) >= maxCalls {
 			return ErrBusy
 		}
@@ -289,7 +288,7 @@ func (l *Loop) run() {
 // replicas, messages, proposals, reads, calls. A log error is final: nothing is
 // acknowledged after it, since the log may hold less than memory does.
 func (l *Loop) cycle(ticker Ticker) error {
-	others := inbox.Yield{Now: l.opts.Now}
+	others := yield{Now: l.opts.Now}
 	for {
 		if l.core.HasWork() {
 			select {
@@ -348,7 +347,7 @@ func (l *Loop) drain() {
 		}
 	}
 	for _, s := range w.Stopped {
-		l.core.ReplicaStopped(StoppedReplica(s))
+		l.core.ReplicaStopped(s)
 	}
 	for i := range w.Messages {
 		l.core.Step(w.Messages[i].From, w.Messages[i].Message)
@@ -373,7 +372,7 @@ func (l *Loop) drain() {
 
 // rejectQueued fails the requests that no turn will process. Proposals that raft
 // already holds keep an unknown outcome.
-func (l *Loop) rejectQueued(w inbox.Work) {
+func (l *Loop) rejectQueued(w inboxWork) {
 	dropped, reads := l.core.Abandon()
 	for _, p := range dropped {
 		l.opts.Sink.ProposalDropped(p.Shard, p.Fence, p.Proposal, p.Err)

@@ -6,8 +6,6 @@ import (
 	"io"
 	"sync"
 
-	"github.com/hostd/hostd/journal/raftgroup/inbox"
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 )
@@ -15,7 +13,7 @@ import (
 // sending is the state that the loop's goroutine shares with the snapshot
 // senders.
 type sending struct {
-	queue  chan *transfer.Outgoing // closed at the end
+	queue  chan *Outgoing // closed at the end
 	ctx    context.Context
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -26,7 +24,7 @@ type sending struct {
 func (l *Loop) startSnapshots() {
 	s := &l.sending
 	l.incoming = make(chan struct{}, l.opts.MaxSnapshotsIn)
-	s.queue = make(chan *transfer.Outgoing, l.opts.MaxSnapshotsOut+l.opts.MaxSnapshotsQueued)
+	s.queue = make(chan *Outgoing, l.opts.MaxSnapshotsOut+l.opts.MaxSnapshotsQueued)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.done = make(chan struct{})
 	l.driver.ship = l.ship
@@ -50,7 +48,7 @@ func (l *Loop) stopSnapshots() {
 }
 
 // ship queues a snapshot. The core never hands out more than the queue holds.
-func (l *Loop) ship(o *transfer.Outgoing) error {
+func (l *Loop) ship(o *Outgoing) error {
 	if l.opts.Sender == nil {
 		return errNoSnapshots
 	}
@@ -73,10 +71,10 @@ func (l *Loop) sendSnapshots() {
 // enqueue runs fn on the loop's goroutine if it is still running, without waiting.
 // The limits on snapshots bound how many such calls are queued.
 func (l *Loop) enqueue(fn func()) {
-	_ = l.inbox.Put(func(w *inbox.Work) error { w.Calls = append(w.Calls, fn); return nil })
+	_ = l.inbox.Put(func(w *inboxWork) error { w.Calls = append(w.Calls, fn); return nil })
 }
 
-func (l *Loop) sendSnapshot(o *transfer.Outgoing) error {
+func (l *Loop) sendSnapshot(o *Outgoing) error {
 	ctx := l.sending.ctx
 	if err := ctx.Err(); err != nil {
 		return err
@@ -124,7 +122,7 @@ func (l *Loop) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, head [
 	if err != nil {
 		return nil, err
 	}
-	var in *transfer.Incoming
+	var in *incomingSnapshot
 	err = l.call(func() (err error) { in, err = l.core.admitSnapshot(from, h, at); return err })
 	if err != nil {
 		err = fmt.Errorf("receive snapshot of shard %d: %w", h.Shard, err)
@@ -143,7 +141,7 @@ func (l *Loop) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, head [
 }
 
 // receive reads the bytes of an admitted snapshot.
-func (l *Loop) receive(ctx context.Context, in *transfer.Incoming, stream io.Reader) error {
+func (l *Loop) receive(ctx context.Context, in *incomingSnapshot, stream io.Reader) error {
 	digest, err := in.Receive(l.driver.files, stream)
 	if err != nil {
 		l.enqueue(func() { l.core.transfers.releaseIncoming(l.core.groups[in.Shard], in) })

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/disk"
-	"github.com/hostd/hostd/journal/raftgroup/inbox"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
@@ -323,10 +322,10 @@ type GroupConfig struct {
 
 var (
 	// ErrBusy: a bound is reached and the call had no effect. Retry later.
-	ErrBusy = inbox.ErrBusy
+	ErrBusy = errors.New("raftgroup: queue is full")
 	// ErrStopped: the loop was closed or its log failed. Proposals that were
 	// accepted earlier have an unknown outcome.
-	ErrStopped = inbox.ErrStopped
+	ErrStopped = errors.New("raftgroup: stopped")
 	// ErrUnknownShard: this node holds no replica of the shard.
 	ErrUnknownShard = errors.New("raftgroup: this node has no replica of the shard")
 	// ErrGroupExists: this node already holds a replica of the shard.

@@ -2,13 +2,11 @@ package raftgroup
 
 import (
 	"context"
-
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
 )
 
 // ReportSnapshot reports the outcome of a snapshot: nil if the other node has
 // stored it durably. After a failure raft retries with increasing delays.
-func (c *Core) ReportSnapshot(o *transfer.Outgoing, err error) {
+func (c *Core) ReportSnapshot(o *Outgoing, err error) {
 	g := c.groups[o.Shard]
 	status, there := c.transfers.finishSend(g, o, err)
 	if !there {
@@ -23,10 +21,10 @@ func (c *Core) ReportSnapshot(o *transfer.Outgoing, err error) {
 // TakeSnapshots returns the snapshots requested by turns since the last call,
 // for a driver without a ship function. The caller passes Stream to the other
 // driver's ReceiveSnapshot, and the result to ReportSnapshot.
-func (d *Driver) TakeSnapshots() []*transfer.Outgoing {
+func (d *Driver) TakeSnapshots() []*Outgoing {
 	wanted := d.outgoing
 	d.outgoing = nil
-	var out []*transfer.Outgoing
+	var out []*Outgoing
 	for _, o := range wanted {
 		err := o.Prepare(context.Background(), d.opts.Logger, func(direct bool) error { return d.core.transfers.begin(d.core.groups[o.Shard], o, direct) })
 		if err != nil {
@@ -40,7 +38,7 @@ func (d *Driver) TakeSnapshots() []*transfer.Outgoing {
 }
 
 // dispatch queues a turn's snapshots for sending.
-func (d *Driver) dispatch(snapshots []*transfer.Outgoing) {
+func (d *Driver) dispatch(snapshots []*Outgoing) {
 	for _, o := range snapshots {
 		if d.ship == nil {
 			d.outgoing = append(d.outgoing, o)
@@ -51,4 +49,4 @@ func (d *Driver) dispatch(snapshots []*transfer.Outgoing) {
 }
 
 // ReportSnapshot reports the outcome of a snapshot from TakeSnapshots.
-func (d *Driver) ReportSnapshot(o *transfer.Outgoing, err error) { d.core.ReportSnapshot(o, err) }
+func (d *Driver) ReportSnapshot(o *Outgoing, err error) { d.core.ReportSnapshot(o, err) }

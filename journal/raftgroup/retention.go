@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/hostd/hostd/journal/raftgroup/raftlog"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
@@ -60,7 +59,7 @@ func (r *retention) truncateRecord(groups []*group, watermark uint64, durable ma
 	for _, g := range groups {
 		r.sizes = append(r.sizes, g.log.Bytes())
 	}
-	retain := raftlog.Share(r.sizes, r.opts.RetainBytes, r.opts.RetainTotalBytes)
+	retain := shareBytes(r.sizes, r.opts.RetainBytes, r.opts.RetainTotalBytes)
 	for _, g := range groups {
 		if !r.transfers.hasPins(g) {
 			g.log.DropCatchUp()

@@ -7,7 +7,6 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/hostd/hostd/journal/raftgroup/inbox"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
 	"go.etcd.io/raft/v3"
@@ -44,7 +43,7 @@ var errReplicaStopped = errors.New("raftgroup: the replica has stopped")
 // ReplicaStopped makes a replica step aside because its state machine has
 // stopped. It does not block.
 func (l *Loop) ReplicaStopped(s StoppedReplica) {
-	_ = l.inbox.Put(func(w *inbox.Work) error { w.Stopped = append(w.Stopped, inbox.StoppedReplica(s)); return nil })
+	_ = l.inbox.Put(func(w *inboxWork) error { w.Stopped = append(w.Stopped, s); return nil })
 }
 
 // ReplicaStopped makes a replica step aside because its state machine has

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/hostd/hostd/journal/raftgroup/raftlog"
 	"github.com/hostd/hostd/journal/raftgroup/snapdir"
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/statefile"
 	"github.com/hostd/hostd/sharding"
@@ -35,20 +33,20 @@ type transfers struct {
 	files     *snapdir.Dir // nil without snapshots
 	now       uint64       // number of ticks so far
 	sending   int          // number of snapshots handed out whose outcome is not reported yet
-	unsent    []*transfer.Outgoing
+	unsent    []*Outgoing
 	withFiles []*group // groups with a file being sent or partly received
 }
 
 // groupTransfers is the snapshot state of a group.
 type groupTransfers struct {
-	pins raftlog.Pins      // pins for the followers to which a snapshot is being sent
+	pins logPins           // pins for the followers to which a snapshot is being sent
 	file *snapdir.SendFile // the file being sent to them
 	// After a failed snapshot, no snapshot is sent before tick retryAt. failures
 	// counts the failed snapshots in succession.
 	failures int
 	retryAt  uint64
 
-	incoming *transfer.Incoming
+	incoming *incomingSnapshot
 	part     *snapdir.Part // received part of an interrupted snapshot
 }
 
@@ -96,17 +94,17 @@ func (g *group) sendable() *snapdir.SendFile {
 
 // ship adds raft's snapshot message to the snapshots that a turn hands out, if
 // the receiver's node is known.
-func (t *transfers) ship(out []*transfer.Outgoing, g *group, m *pb.Message) []*transfer.Outgoing {
+func (t *transfers) ship(out []*Outgoing, g *group, m *pb.Message) []*Outgoing {
 	header := wire.SnapshotHeader{
 		Shard: g.shard, From: sharding.ReplicaID(g.replica), To: sharding.ReplicaID(m.GetTo()), Term: sharding.Term(m.GetTerm()),
 	}
 	t.sending++
 	n := g.routes.Locate(m.GetTo())
 	if n == nil {
-		t.unsent = append(t.unsent, transfer.New(header, ""))
+		t.unsent = append(t.unsent, newOutgoing(header, ""))
 		return out
 	}
-	return append(out, transfer.New(header, n.ID))
+	return append(out, newOutgoing(header, n.ID))
 }
 
 // begin chooses the state to send and pins the log entries that follow. It is
@@ -114,7 +112,7 @@ func (t *transfers) ship(out []*transfer.Outgoing, g *group, m *pb.Message) []*t
 // file; the state's index may differ from the index that raft was given. A
 // direct transfer streams the state from the store instead. Core.ReportSnapshot
 // must be called even after an error.
-func (t *transfers) begin(g *group, o *transfer.Outgoing, direct bool) error {
+func (t *transfers) begin(g *group, o *Outgoing, direct bool) error {
 	t.detach(g, o)
 	if g == nil || g.replica != uint64(o.From) || !g.leader {
 		return raft.ErrSnapshotTemporarilyUnavailable
@@ -164,7 +162,7 @@ func (t *transfers) discardFile(g *group) {
 }
 
 // detach ends the use of a file by a transfer.
-func (t *transfers) detach(g *group, o *transfer.Outgoing) {
+func (t *transfers) detach(g *group, o *Outgoing) {
 	f := o.ReleaseFile()
 	if f == nil {
 		return
@@ -179,7 +177,7 @@ func (t *transfers) detach(g *group, o *transfer.Outgoing) {
 
 // finishSend records the outcome of a snapshot. It returns the status to report to
 // raft, and whether the sending replica still exists.
-func (t *transfers) finishSend(g *group, o *transfer.Outgoing, err error) (status raft.SnapshotStatus, there bool) {
+func (t *transfers) finishSend(g *group, o *Outgoing, err error) (status raft.SnapshotStatus, there bool) {
 	o.Release()
 	t.sending--
 	until := t.now // a snapshot without a file, or with a damaged file, starts over
@@ -202,7 +200,7 @@ func (t *transfers) finishSend(g *group, o *transfer.Outgoing, err error) (statu
 	of := &g.transfer
 	if err == nil {
 		of.failures, of.retryAt = 0, 0
-		of.pins.End(uint64(o.To), t.now+raftlog.StallTicks)
+		of.pins.End(uint64(o.To), t.now+stallTicks)
 		of.pins.SetInstalled(uint64(o.To), o.Index)
 		return raft.SnapshotFinish, true
 	}
@@ -302,14 +300,14 @@ func (t *transfers) discardInstalled(g *group, durable uint64) {
 }
 
 // discard drops a received snapshot and its file.
-func (t *transfers) discard(in *transfer.Incoming, err error) {
+func (t *transfers) discard(in *incomingSnapshot, err error) {
 	t.files.Discard(in.Name())
 	in.End(err)
 }
 
 // releaseIncoming drops a snapshot that was not stepped into raft, but keeps
 // the part that was received.
-func (t *transfers) releaseIncoming(g *group, in *transfer.Incoming) {
+func (t *transfers) releaseIncoming(g *group, in *incomingSnapshot) {
 	t.keepPart(g, in)
 	if g != nil && g.transfer.incoming == in {
 		g.transfer.incoming = nil
@@ -317,7 +315,7 @@ func (t *transfers) releaseIncoming(g *group, in *transfer.Incoming) {
 }
 
 // keepPart stores a received part until the transfer resumes.
-func (t *transfers) keepPart(g *group, in *transfer.Incoming) {
+func (t *transfers) keepPart(g *group, in *incomingSnapshot) {
 	p := in.TakePart()
 	switch {
 	case p == nil || p.IsEmpty():

@@ -261,12 +261,7 @@ var bans = []ban{
 		reason: "a log is the same whoever reads or fills it",
 	},
 	{
-		from:   []string{"journal/raftgroup/nodes"},
-		to:     []string{"journal/raftgroup/raftlog", "journal/raftgroup/snapdir", "journal/raftgroup/recovery", "journal/raftgroup/offline"},
-		reason: "who is heard has nothing to do with what is in a log",
-	},
-	{
-		from:   []string{"journal/raftgroup/raftlog", "journal/raftgroup/recovery", "journal/raftgroup/offline", "journal/raftgroup/nodes", "journal/raftgroup/transfer", "journal/raftgroup/inbox", "journal/raftgroup/reads", "journal/raftgroup/wire"},
+		from:   []string{"journal/raftgroup/raftlog", "journal/raftgroup/recovery", "journal/raftgroup/offline", "journal/raftgroup/wire"},
 		to:     []string{"journal/raftgroup"},
 		exact:  true,
 		reason: "what the log of a stopped node holds is read and changed without the loop that runs groups",

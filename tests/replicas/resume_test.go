@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/journal/raftgroup"
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -230,7 +229,7 @@ func TestOneFileForTwoFollowers(t *testing.T) {
 
 // carry delivers a snapshot to a node. If it returns an error, report will not
 // be called.
-func (w *world) carry(o *transfer.Outgoing, from sharding.NodeID, to *node, report func(error)) error {
+func (w *world) carry(o *raftgroup.Outgoing, from sharding.NodeID, to *node, report func(error)) error {
 	if head, question := o.Question(); question != nil {
 		var answer []byte
 		var err error

@@ -18,7 +18,6 @@ import (
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/journal/raftgroup/recovery"
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/journal/statefile"
 	"github.com/hostd/hostd/journal/store"
@@ -60,7 +59,7 @@ type world struct {
 
 type shipment struct {
 	from, to int
-	o        *transfer.Outgoing
+	o        *raftgroup.Outgoing
 }
 
 // node is one node. It implements the state machine, sink and transport of its

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/disk/disktest"
-	"github.com/hostd/hostd/journal/raftgroup/transfer"
+	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/journal/statefile"
 	"github.com/hostd/hostd/sharding"
 )
@@ -205,7 +205,7 @@ type shipment struct {
 	at             int // step of arrival
 	from, to       int
 	sender, taker  int // numbers of the sending and the receiving process
-	out            *transfer.Outgoing
+	out            *raftgroup.Outgoing
 	arrived, ended bool
 }
 

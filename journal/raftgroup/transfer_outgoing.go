@@ -1,4 +1,4 @@
-package transfer
+package raftgroup
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrWait: the other node does not know yet how many bytes it has.
-var ErrWait = errors.New("raftgroup: the receiver cannot report its progress yet")
+// errWait: the other node does not know yet how many bytes it has.
+var errWait = errors.New("raftgroup: the receiver cannot report its progress yet")
 
 // errNotWritten: the transfer that was supposed to write the shared file did
 // not write it.
@@ -49,7 +49,7 @@ func (o *Outgoing) Question() (head []byte, stream io.Reader) {
 }
 
 // Resume handles the answer to the question. An error in err means that the
-// other node has nothing, or is unreachable. If Resume returns ErrWait, the
+// other node has nothing, or is unreachable. If Resume returns errWait, the
 // question has to be repeated later.
 func (o *Outgoing) Resume(answer []byte, err error) error {
 	if err != nil {
@@ -57,7 +57,7 @@ func (o *Outgoing) Resume(answer []byte, err error) error {
 	}
 	a, err := wire.ReadAnswer(answer)
 	if err == nil && a.Wait {
-		err = ErrWait
+		err = errWait
 	}
 	if err == nil {
 		o.offset = a.Offset
@@ -99,9 +99,9 @@ func (o *Outgoing) Release() {
 	}
 }
 
-// New returns a snapshot for the node, which is empty if unknown. Begin chooses
+// newOutgoing returns a snapshot for the node, which is empty if unknown. Begin chooses
 // its state.
-func New(header wire.SnapshotHeader, node sharding.NodeID) *Outgoing {
+func newOutgoing(header wire.SnapshotHeader, node sharding.NodeID) *Outgoing {
 	return &Outgoing{SnapshotHeader: header, Node: node}
 }
 

@@ -1,4 +1,4 @@
-package raftlog
+package raftgroup
 
 import (
 	"slices"
@@ -19,7 +19,7 @@ func TestShareDividesRetainedBytes(t *testing.T) {
 		{"as much as fits", 100, 200, []int64{50, 50, 50, 50}, 100},
 		{"none for anybody", 100, 0, []int64{50, 60}, 0},
 	} {
-		got := Share(slices.Clone(tt.sizes), tt.each, tt.total)
+		got := shareBytes(slices.Clone(tt.sizes), tt.each, tt.total)
 		var kept int64
 		for _, size := range tt.sizes {
 			kept += min(size, got)

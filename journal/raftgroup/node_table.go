@@ -1,4 +1,4 @@
-package nodes
+package raftgroup
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Node is a node on which members of groups here live. The caller, which sees
+// peerNode is a node on which members of groups here live. The caller, which sees
 // the incoming bytes, reports whether the node is alive or suspected:
 //
 //	unheard ─ MarkAlive ─▶ alive ◀─ MarkAlive ─ suspected
@@ -16,10 +16,10 @@ import (
 //	   └─ MarkSuspected, or ExpireNext, once due ──┘
 //
 // A node from which nothing has arrived counts as alive until its deadline.
-type Node struct {
+type peerNode struct {
 	ID sharding.NodeID
 	// Frame collects messages for the node. It is used by the sender.
-	Frame Frame
+	Frame outgoingFrame
 
 	suspected bool
 	// unheard means that nothing has arrived from the node since it became
@@ -29,28 +29,29 @@ type Node struct {
 }
 
 // IsSuspected reports whether the node is suspected.
-func (n *Node) IsSuspected() bool { return n.suspected }
+func (n *peerNode) IsSuspected() bool { return n.suspected }
 
-// Table holds the known nodes.
-type Table struct {
+// nodeTable tracks the other nodes as this node's groups see them: which are
+// alive and which are suspected. It counts ticks and reads no clock.
+type nodeTable struct {
 	locate       func(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool)
 	suspectTicks uint64 // number of ticks after which an unheard node is suspected
 	now          uint64
-	byID         map[sharding.NodeID]*Node
-	all          []*Node // in the order they became known
-	unheard      int     // number of unheard nodes
+	byID         map[sharding.NodeID]*peerNode
+	all          []*peerNode // in the order they became known
+	unheard      int         // number of unheard nodes
 }
 
-// NewTable returns an empty table. locate may be nil; its answers are final.
-func NewTable(silence int, locate func(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool)) *Table {
-	return &Table{locate: locate, suspectTicks: uint64(silence), byID: map[sharding.NodeID]*Node{}}
+// newNodeTable returns an empty table. locate may be nil; its answers are final.
+func newNodeTable(silence int, locate func(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool)) *nodeTable {
+	return &nodeTable{locate: locate, suspectTicks: uint64(silence), byID: map[sharding.NodeID]*peerNode{}}
 }
 
 // node returns the node with the id, and adds it if it is unknown.
-func (t *Table) node(id sharding.NodeID) *Node {
+func (t *nodeTable) node(id sharding.NodeID) *peerNode {
 	n := t.byID[id]
 	if n == nil {
-		n = &Node{ID: id, unheard: true, deadline: t.now + t.suspectTicks}
+		n = &peerNode{ID: id, unheard: true, deadline: t.now + t.suspectTicks}
 		t.byID[id] = n
 		t.all = append(t.all, n)
 		t.unheard++
@@ -59,7 +60,7 @@ func (t *Table) node(id sharding.NodeID) *Node {
 }
 
 // markKnown marks a node as no longer unheard.
-func (t *Table) markKnown(n *Node) {
+func (t *nodeTable) markKnown(n *peerNode) {
 	if n.unheard {
 		n.unheard = false
 		t.unheard--
@@ -67,7 +68,7 @@ func (t *Table) markKnown(n *Node) {
 }
 
 // MarkAlive marks a node as alive, and reports whether it was suspected.
-func (t *Table) MarkAlive(id sharding.NodeID) (n *Node, back bool) {
+func (t *nodeTable) MarkAlive(id sharding.NodeID) (n *peerNode, back bool) {
 	n = t.node(id)
 	t.markKnown(n)
 	back = n.suspected
@@ -76,7 +77,7 @@ func (t *Table) MarkAlive(id sharding.NodeID) (n *Node, back bool) {
 }
 
 // MarkSuspected marks a node as suspected, and reports whether it was alive.
-func (t *Table) MarkSuspected(id sharding.NodeID) (n *Node, lost bool) {
+func (t *nodeTable) MarkSuspected(id sharding.NodeID) (n *peerNode, lost bool) {
 	n = t.node(id)
 	t.markKnown(n)
 	lost = !n.suspected
@@ -85,11 +86,11 @@ func (t *Table) MarkSuspected(id sharding.NodeID) (n *Node, lost bool) {
 }
 
 // Tick advances the clock.
-func (t *Table) Tick() { t.now++ }
+func (t *nodeTable) Tick() { t.now++ }
 
 // ExpireNext finds the next unheard node whose deadline has passed, marks it as
 // suspected and returns it. It returns nil if there is none.
-func (t *Table) ExpireNext() *Node {
+func (t *nodeTable) ExpireNext() *peerNode {
 	if t.unheard == 0 {
 		return nil
 	}
@@ -105,8 +106,8 @@ func (t *Table) ExpireNext() *Node {
 
 // Prune removes suspected nodes on which no replica lives any more, because
 // these nodes have left.
-func (t *Table) Prune(used func(*Node) bool) {
-	t.all = slices.DeleteFunc(t.all, func(n *Node) bool {
+func (t *nodeTable) Prune(used func(*peerNode) bool) {
+	t.all = slices.DeleteFunc(t.all, func(n *peerNode) bool {
 		gone := n.suspected && !used(n)
 		if gone {
 			delete(t.byID, n.ID)
@@ -116,7 +117,7 @@ func (t *Table) Prune(used func(*Node) bool) {
 }
 
 // Count returns the number of known nodes and of suspected nodes.
-func (t *Table) Count() (all, silent int) {
+func (t *nodeTable) Count() (all, silent int) {
 	for _, n := range t.all {
 		if n.suspected {
 			silent++
@@ -125,14 +126,14 @@ func (t *Table) Count() (all, silent int) {
 	return len(t.all), silent
 }
 
-// Frame collects messages for a node.
-type Frame struct {
+// outgoingFrame collects messages for a node.
+type outgoingFrame struct {
 	b    []byte
 	hint int // expected length: the length of the last frame plus a quarter
 }
 
 // Add adds a message; first reports that it started a frame.
-func (f *Frame) Add(m *wire.Message) (first bool) {
+func (f *outgoingFrame) Add(m *wire.Message) (first bool) {
 	if first = f.b == nil; first {
 		f.b = wire.BeginFrame(make([]byte, 0, f.hint))
 	}
@@ -141,17 +142,17 @@ func (f *Frame) Add(m *wire.Message) (first bool) {
 }
 
 // Len returns the length of the frame.
-func (f *Frame) Len() int { return len(f.b) }
+func (f *outgoingFrame) Len() int { return len(f.b) }
 
 // Rotate returns the frame and starts the next frame.
-func (f *Frame) Rotate() []byte {
+func (f *outgoingFrame) Rotate() []byte {
 	b := f.take()
 	f.b = wire.BeginFrame(nil)
 	return b
 }
 
 // End returns the frame, or nil if it has no messages.
-func (f *Frame) End() []byte {
+func (f *outgoingFrame) End() []byte {
 	if len(f.b) <= wire.FrameHeadBytes {
 		f.b = nil
 		return nil
@@ -159,7 +160,7 @@ func (f *Frame) End() []byte {
 	return f.take()
 }
 
-func (f *Frame) take() []byte {
+func (f *outgoingFrame) take() []byte {
 	b := f.b
 	f.b, f.hint = nil, len(b)+len(b)/4
 	return wire.EndFrame(b)

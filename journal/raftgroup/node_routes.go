@@ -1,4 +1,4 @@
-package nodes
+package raftgroup
 
 import (
 	"slices"
@@ -9,9 +9,9 @@ import (
 // maxRoutes bounds the known replicas of a group.
 const maxRoutes = 64
 
-// Routes map the replicas of a group to their nodes.
-type Routes struct {
-	table *Table
+// routes map the replicas of a group to their nodes.
+type routes struct {
+	table *nodeTable
 	shard sharding.ShardID
 	list  []route
 }
@@ -21,14 +21,14 @@ type Routes struct {
 // origin of the replica's messages is used.
 type route struct {
 	replica uint64
-	node    *Node
+	node    *peerNode
 	final   bool
 }
 
 // Routes returns the routes of a group, initially empty.
-func (t *Table) Routes(shard sharding.ShardID) *Routes { return &Routes{table: t, shard: shard} }
+func (t *nodeTable) Routes(shard sharding.ShardID) *routes { return &routes{table: t, shard: shard} }
 
-func (r *Routes) of(replica uint64) *route {
+func (r *routes) of(replica uint64) *route {
 	for i := range r.list {
 		if r.list[i].replica == replica {
 			return &r.list[i]
@@ -39,7 +39,7 @@ func (r *Routes) of(replica uint64) *route {
 
 // Learn records the node that a message of a replica came from, and reports
 // whether the node was not known yet.
-func (r *Routes) Learn(replica uint64, from sharding.NodeID) bool {
+func (r *routes) Learn(replica uint64, from sharding.NodeID) bool {
 	at := r.of(replica)
 	switch {
 	case from == "" || at != nil && (at.final || at.node.ID == from):
@@ -55,7 +55,7 @@ func (r *Routes) Learn(replica uint64, from sharding.NodeID) bool {
 }
 
 // Locate returns the node of a replica, or nil if it is unknown.
-func (r *Routes) Locate(replica uint64) *Node {
+func (r *routes) Locate(replica uint64) *peerNode {
 	at := r.of(replica)
 	if at != nil && at.final {
 		return at.node
@@ -80,17 +80,17 @@ func (r *Routes) Locate(replica uint64) *Node {
 }
 
 // IsAlive reports whether the node of a replica is known and alive.
-func (r *Routes) IsAlive(replica uint64) bool {
+func (r *routes) IsAlive(replica uint64) bool {
 	n := r.Locate(replica)
 	return n != nil && !n.suspected
 }
 
 // Retain forgets all replicas that are not members.
-func (r *Routes) Retain(member func(replica uint64) bool) {
+func (r *routes) Retain(member func(replica uint64) bool) {
 	r.list = slices.DeleteFunc(r.list, func(at route) bool { return !member(at.replica) })
 }
 
 // HasNode reports whether a replica is known to live on the node.
-func (r *Routes) HasNode(n *Node) bool {
+func (r *routes) HasNode(n *peerNode) bool {
 	return slices.ContainsFunc(r.list, func(at route) bool { return at.node == n })
 }

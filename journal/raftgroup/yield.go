@@ -1,4 +1,4 @@
-package inbox
+package raftgroup
 
 import (
 	"runtime"
@@ -12,19 +12,19 @@ const (
 	yieldBackoff = 20
 )
 
-// Yield lets goroutines that are ready to run go before the loop. They are
+// yield lets goroutines that are ready to run go before the loop. They are
 // likely to add to the inbox, and a turn costs about the same whatever it
 // carries. However, the loop then runs after all of them, and while the store
 // compacts its tables, each of them may run for 10 ms. After a slow yield, the
 // loop therefore stops yielding for a while. The inbox fills without yielding
 // then, because every sync takes longer.
-type Yield struct {
+type yield struct {
 	Now   func() time.Time
 	until time.Time // do not yield before this time
 }
 
 // Gosched yields the processor unless a recent yield was slow.
-func (y *Yield) Gosched() {
+func (y *yield) Gosched() {
 	began := y.Now()
 	if began.Before(y.until) {
 		return

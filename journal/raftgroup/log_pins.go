@@ -1,19 +1,19 @@
-package raftlog
+package raftgroup
 
 import "slices"
 
-// If a follower that has its snapshot makes no progress for StallTicks ticks,
+// If a follower that has its snapshot makes no progress for stallTicks ticks,
 // the entries after the snapshot are released.
-const StallTicks = 50
+const stallTicks = 50
 
-// Pins keep the entries after the snapshots in transfer, so that their
+// logPins keep the entries after the snapshots in transfer, so that their
 // followers can continue from them. A pin starts with the transfer. The pin
 // ends when the follower has nearly caught up or makes no more progress, and
 // survives an interruption that may be resumed.
-type Pins struct{ list []pin }
+type logPins struct{ list []logPin }
 
-// pin keeps the log after a snapshot that is on its way to a follower.
-type pin struct {
+// logPin keeps the log after a snapshot that is on its way to a follower.
+type logPin struct {
 	to        uint64
 	index     uint64 // index of the snapshot
 	until     uint64 // the tick at which the pin ends, 0 while the snapshot is being sent
@@ -22,10 +22,10 @@ type pin struct {
 }
 
 // HasPins reports whether there are pins.
-func (p *Pins) HasPins() bool { return len(p.list) > 0 }
+func (p *logPins) HasPins() bool { return len(p.list) > 0 }
 
 // MinIndex returns the lowest pinned index. There must be a pin.
-func (p *Pins) MinIndex() uint64 {
+func (p *logPins) MinIndex() uint64 {
 	from := p.list[0].index
 	for i := range p.list {
 		from = min(from, p.list[i].index)
@@ -36,20 +36,20 @@ func (p *Pins) MinIndex() uint64 {
 // Set pins the log after a snapshot for a replica and replaces its previous
 // pin. again reports that the previous transfer was of the same index and was
 // interrupted.
-func (p *Pins) Set(to, index uint64) (again bool) {
-	p.list = slices.DeleteFunc(p.list, func(h pin) bool {
+func (p *logPins) Set(to, index uint64) (again bool) {
+	p.list = slices.DeleteFunc(p.list, func(h logPin) bool {
 		same := h.to == to
 		again = again || same && h.until != 0 && h.index == index
 		return same
 	})
-	p.list = append(p.list, pin{to: to, index: index})
+	p.list = append(p.list, logPin{to: to, index: index})
 	return again
 }
 
 // Expire drops expired pins. The pin of a follower that has its snapshot
 // expires when the follower makes no more progress, has nearly caught up, or
 // has everything before the truncated index.
-func (p *Pins) Expire(now, near uint64, progress func(id uint64) (match uint64, known bool)) {
+func (p *logPins) Expire(now, near uint64, progress func(id uint64) (match uint64, known bool)) {
 	for i := range p.list {
 		h := &p.list[i]
 		match, known := progress(h.to)
@@ -58,17 +58,17 @@ func (p *Pins) Expire(now, near uint64, progress func(id uint64) (match uint64, 
 		case !known || match >= h.installed && match >= near:
 			h.until = now
 		case h.installed != 0 && match > h.match:
-			h.match, h.until = match, now+StallTicks
+			h.match, h.until = match, now+stallTicks
 		}
 	}
-	p.list = slices.DeleteFunc(p.list, func(h pin) bool { return h.until != 0 && h.until <= now })
+	p.list = slices.DeleteFunc(p.list, func(h logPin) bool { return h.until != 0 && h.until <= now })
 }
 
 // Clear drops all pins.
-func (p *Pins) Clear() { p.list = p.list[:0] }
+func (p *logPins) Clear() { p.list = p.list[:0] }
 
 // End sets the tick at which the pins of a replica end.
-func (p *Pins) End(to, tick uint64) {
+func (p *logPins) End(to, tick uint64) {
 	for i := range p.list {
 		if p.list[i].to == to {
 			p.list[i].until = tick
@@ -77,7 +77,7 @@ func (p *Pins) End(to, tick uint64) {
 }
 
 // SetInstalled records that a replica durably has the snapshot of an index.
-func (p *Pins) SetInstalled(to, index uint64) {
+func (p *logPins) SetInstalled(to, index uint64) {
 	for i := range p.list {
 		if p.list[i].to == to {
 			p.list[i].installed = index
@@ -86,13 +86,13 @@ func (p *Pins) SetInstalled(to, index uint64) {
 }
 
 // HasInstalled reports whether a replica is known to have a snapshot after the index.
-func (p *Pins) HasInstalled(to, index uint64) bool {
-	return slices.ContainsFunc(p.list, func(h pin) bool { return h.to == to && index < h.installed })
+func (p *logPins) HasInstalled(to, index uint64) bool {
+	return slices.ContainsFunc(p.list, func(h logPin) bool { return h.to == to && index < h.installed })
 }
 
 // IsAwaited reports whether the snapshot of an index may still have to be sent.
-func (p *Pins) IsAwaited(index, now uint64) bool {
-	return slices.ContainsFunc(p.list, func(h pin) bool {
+func (p *logPins) IsAwaited(index, now uint64) bool {
+	return slices.ContainsFunc(p.list, func(h logPin) bool {
 		return h.installed == 0 && h.index == index && (h.until == 0 || h.until > now)
 	})
 }

@@ -1,4 +1,4 @@
-package inbox
+package raftgroup
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 func TestYieldBacksOffAfterSlowYields(t *testing.T) {
 	clock, step := time.Unix(1_700_000_000, 0), maxYield
 	looks := 0
-	y := Yield{Now: func() time.Time {
+	y := yield{Now: func() time.Time {
 		looks++
 		clock = clock.Add(step)
 		return clock

@@ -1,7 +1,6 @@
-package inbox
+package raftgroup
 
 import (
-	"errors"
 	"slices"
 	"sync"
 
@@ -10,52 +9,44 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-var (
-	// ErrBusy: a bound is reached and the call had no effect. Retry later.
-	ErrBusy = errors.New("raftgroup: queue is full")
-	// ErrStopped: the loop was closed or its log failed. Requests that were
-	// accepted earlier have an unknown outcome.
-	ErrStopped = errors.New("raftgroup: stopped")
-)
-
-// Inbox queues input for the loop. Any goroutine may add to it. The loop takes
-// all queued input at once, so the work of a drain is bounded by the bounds of
+// inbox is the bounded queue in front of the loop. Any goroutine may add to it.
+// The loop takes all queued input at once, so the work of a drain is bounded by the bounds of
 // the inbox.
-type Inbox struct {
+type inbox struct {
 	mu     sync.Mutex
-	work   Work
+	work   inboxWork
 	bytes  int64
 	closed bool
 	wake   chan struct{} // holds one token while there may be work
 }
 
-// Work is one drain of the inbox.
-type Work struct {
-	Proposals []Proposal
-	Reads     []Read
-	Messages  []Message
+// inboxWork is one drain of the inbox.
+type inboxWork struct {
+	Proposals []queuedProposal
+	Reads     []queuedRead
+	Messages  []receivedMessage
 	Frames    int64 // bytes of the frames of Messages
-	Peers     []Peer
+	Peers     []peerEvent
 	Stopped   []StoppedReplica
 	Calls     []func()
 }
 
-// Proposal is a call of Propose.
-type Proposal struct {
+// queuedProposal is a call of Propose.
+type queuedProposal struct {
 	Shard  sharding.ShardID
 	Fence  sharding.Term
 	Number uint64
 	Data   []byte
 }
 
-// Message is a message received in a frame from a node.
-type Message struct {
+// receivedMessage is a message received in a frame from a node.
+type receivedMessage struct {
 	From sharding.NodeID
 	wire.Message
 }
 
-// Peer is a call of PeerAlive, PeerSuspected or PeerFailed.
-type Peer struct {
+// peerEvent is a call of PeerAlive, PeerSuspected or PeerFailed.
+type peerEvent struct {
 	Node   sharding.NodeID
 	Alive  bool
 	Failed bool // the process has failed, not only gone silent
@@ -63,7 +54,7 @@ type Peer struct {
 
 // AddPeer adds an event. It keeps the last two events of each node, because
 // earlier events have no further effect.
-func (w *Work) AddPeer(e Peer) {
+func (w *inboxWork) AddPeer(e peerEvent) {
 	first, n := 0, 0
 	for i := len(w.Peers) - 1; i >= 0; i-- {
 		if w.Peers[i].Node != e.Node {
@@ -80,24 +71,17 @@ func (w *Work) AddPeer(e Peer) {
 	w.Peers = append(w.Peers, e)
 }
 
-// Read is a call of ReadIndex.
-type Read struct {
+// queuedRead is a call of ReadIndex.
+type queuedRead struct {
 	Shard sharding.ShardID
 	Token uint64
 }
 
-// StoppedReplica is a call of ReplicaStopped.
-type StoppedReplica struct {
-	Shard      sharding.ShardID
-	Generation uint32
-	Reason     sharding.StopReason
-}
-
-// New returns an empty inbox.
-func New() *Inbox { return &Inbox{wake: make(chan struct{}, 1)} }
+// newInbox returns an empty inbox.
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
 // Put runs add under the lock unless the inbox is closed, and wakes the loop.
-func (b *Inbox) Put(add func(w *Work) error) error {
+func (b *inbox) Put(add func(w *inboxWork) error) error {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -111,7 +95,7 @@ func (b *Inbox) Put(add func(w *Work) error) error {
 	return err
 }
 
-func (b *Inbox) signal() {
+func (b *inbox) signal() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -119,7 +103,7 @@ func (b *Inbox) signal() {
 }
 
 // Propose adds a proposal unless the queue is full.
-func (b *Inbox) Propose(p Proposal, maxCount int, maxBytes int64) error {
+func (b *inbox) Propose(p queuedProposal, maxCount int, maxBytes int64) error {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
@@ -142,27 +126,27 @@ func (b *Inbox) Propose(p Proposal, maxCount int, maxBytes int64) error {
 
 // Take returns all queued work. It reuses the slices of last for the work that
 // is queued next.
-func (b *Inbox) Take(last Work) Work {
+func (b *inbox) Take(last inboxWork) inboxWork {
 	clear(last.Proposals)
 	clear(last.Messages)
 	clear(last.Calls)
 	b.mu.Lock()
 	w := b.work
-	b.work = Work{Proposals: last.Proposals[:0], Reads: last.Reads[:0], Messages: last.Messages[:0], Peers: last.Peers[:0], Calls: last.Calls[:0]}
+	b.work = inboxWork{Proposals: last.Proposals[:0], Reads: last.Reads[:0], Messages: last.Messages[:0], Peers: last.Peers[:0], Calls: last.Calls[:0]}
 	b.bytes = 0
 	b.mu.Unlock()
 	return w
 }
 
 // Close rejects all further input and returns the queued work.
-func (b *Inbox) Close() Work {
+func (b *inbox) Close() inboxWork {
 	b.mu.Lock()
 	b.closed = true
 	w := b.work
-	b.work = Work{}
+	b.work = inboxWork{}
 	b.mu.Unlock()
 	return w
 }
 
 // Wake returns a channel that receives a token while there may be work.
-func (b *Inbox) Wake() <-chan struct{} { return b.wake }
+func (b *inbox) Wake() <-chan struct{} { return b.wake }
