@@ -4,15 +4,11 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/hostd/hostd/journal/eventlog/export"
 	"github.com/hostd/hostd/journal/eventlog/kv"
 	"github.com/hostd/hostd/journal/eventlog/rows"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
-
-// ShardExport is the state of a shard at one index of its log, for export.
-type ShardExport = export.ShardExport
 
 // StateIndex returns the index up to which the store holds the shard's current
 // generation. It is the index that Pin would export, or 0 if Pin would fail.
@@ -26,10 +22,10 @@ func (r *Reader) StateIndex(id sharding.ShardID) (index uint64, term sharding.Te
 }
 
 // Pin returns the state of the shard in the store. It does no I/O.
-func (r *Reader) Pin(id sharding.ShardID) (*export.State, error) {
+func (r *Reader) Pin(id sharding.ShardID) (*PinnedState, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return pinShard(r, id, export.New)
+	return pinShard(r, id, newPinnedState)
 }
 
 // Export returns the state of the shard in the store, which may lag behind the
@@ -37,7 +33,7 @@ func (r *Reader) Pin(id sharding.ShardID) (*export.State, error) {
 func (r *Reader) Export(id sharding.ShardID) (*ShardExport, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return pinShard(r, id, export.NewShardExport)
+	return pinShard(r, id, newShardExport)
 }
 
 // pinShard creates an export from a shard's state in the store. The lock must

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/journal/eventlog/durable"
 	"github.com/hostd/hostd/journal/eventlog/history"
 	"github.com/hostd/hostd/journal/eventlog/kv"
 	"github.com/hostd/hostd/journal/eventlog/outbox"
@@ -28,7 +27,7 @@ type Batch struct {
 	bytes  int64
 	pack   int
 	keys   []string // scratch for the keys of changed message rows
-	told   []durable.Stored
+	told   []storedIndex
 
 	view journal.RecordView
 	kvs  store.Batch
@@ -156,14 +155,14 @@ func (m *Machine) MarkFlushed(b *Batch) {
 }
 
 // flushedIndexes returns the index of each shard in the batch.
-func (b *Batch) flushedIndexes() []durable.Stored {
+func (b *Batch) flushedIndexes() []storedIndex {
 	b.told = b.told[:0]
 	for i := range b.shards {
 		w := &b.shards[i]
-		b.told = append(b.told, durable.Stored{Shard: w.shard.id, Index: w.applied.Index, Generation: w.shard.generation})
+		b.told = append(b.told, storedIndex{Shard: w.shard.id, Index: w.applied.Index, Generation: w.shard.generation})
 	}
 	for _, in := range b.background.of {
-		b.told = append(b.told, durable.Stored{Shard: in.shard.id, Index: in.Index, Generation: in.shard.generation})
+		b.told = append(b.told, storedIndex{Shard: in.shard.id, Index: in.Index, Generation: in.shard.generation})
 	}
 	return b.told
 }

@@ -5,12 +5,10 @@ import (
 	"sync/atomic"
 
 	"github.com/hostd/hostd/journal"
-	"github.com/hostd/hostd/journal/eventlog/durable"
 	"github.com/hostd/hostd/journal/eventlog/history"
 	"github.com/hostd/hostd/journal/eventlog/kv"
 	"github.com/hostd/hostd/journal/eventlog/outbox"
 	"github.com/hostd/hostd/journal/eventlog/rows"
-	"github.com/hostd/hostd/journal/eventlog/subscription"
 	"github.com/hostd/hostd/journal/eventlog/timers"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
@@ -48,7 +46,7 @@ type Machine struct {
 
 	moved   []*shard // shards with applied entries that are in no batch yet
 	meta    []KV     // in no batch yet
-	durable durable.Indexes
+	durable durableIndexes
 
 	suspects   suspects
 	background background // used by the applying goroutine only
@@ -194,9 +192,6 @@ func (m *Machine) Durable(dst map[sharding.ShardID]uint64) (watermark uint64) {
 	m.st.SetDiscard(recorded)
 	return watermark
 }
-
-// ErrTooManySubscribers: the limit MaxSubscribers is reached. Retry later.
-var ErrTooManySubscribers = subscription.ErrTooMany
 
 // UnflushedBytes returns the size of the applied changes that are not in the
 // store yet.

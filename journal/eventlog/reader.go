@@ -6,7 +6,6 @@ import (
 
 	"github.com/hostd/hostd/journal/eventlog/kv"
 	"github.com/hostd/hostd/journal/eventlog/outbox"
-	"github.com/hostd/hostd/journal/eventlog/subscription"
 	"github.com/hostd/hostd/journal/eventlog/timers"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
@@ -28,7 +27,7 @@ type Reader struct {
 	dirty  []*entityRow // rows with changes that are in no batch yet
 	flight *Batch       // the batch in flight
 	readAt uint64       // store version that contains all changes that have left the memtable
-	subs   subscription.Table
+	subs   subscriptions
 }
 
 func (r *Reader) open(st kv.Store, watermark uint64, opts Options) {
@@ -150,13 +149,13 @@ func (r *Reader) IsInstalling(id sharding.ShardID) bool {
 // reads, and then waits for the signal misses no records. cancel ends the
 // subscription and may be called more than once; the channel is never closed.
 func (r *Reader) Subscribe(id sharding.ShardID, e sharding.EntityID) (wake <-chan struct{}, cancel func(), err error) {
-	return r.subs.Subscribe([]subscription.Subject{{Shard: id, Entity: string(store.AppendEntityID(nil, e))}})
+	return r.subs.Subscribe([]subject{{Shard: id, Entity: string(store.AppendEntityID(nil, e))}})
 }
 
 // SubscribeOrder is Subscribe for the records of all entities of the shards,
 // which must be distinct. It counts as one subscriber.
 func (r *Reader) SubscribeOrder(shards []sharding.ShardID) (wake <-chan struct{}, cancel func(), err error) {
-	to := make([]subscription.Subject, len(shards))
+	to := make([]subject, len(shards))
 	for i, id := range shards {
 		to[i].Shard = id
 	}

@@ -277,11 +277,6 @@ var bans = []ban{
 		reason: "what is known of rows, of messages, timers and records is the same whether a shard's state comes from its log or from another node",
 	},
 	{
-		from:   []string{"journal/eventlog/durable", "journal/eventlog/subscription"},
-		to:     []string{"journal"},
-		reason: "they know indexes and names of a shard, and nothing of what is stored there",
-	},
-	{
 		from:   []string{"host/network"},
 		to:     []string{"sharding", "journal", "abi", "api", "host/config", "host/telemetry", "host/edge", "host/peer", "host/cluster"},
 		reason: "connections carry whatever is put on them",

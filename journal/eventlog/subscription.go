@@ -1,7 +1,4 @@
-// Package subscription wakes readers that wait for records of an entity or a
-// shard. It only signals that there are new records; readers then read them
-// from the event log. It has no goroutine.
-package subscription
+package eventlog
 
 import (
 	"errors"
@@ -11,22 +8,24 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrTooMany: the limit Max is reached. Retry later.
-var ErrTooMany = errors.New("too many subscribers")
+// ErrTooManySubscribers: the limit MaxSubscribers is reached. Retry later.
+var ErrTooManySubscribers = errors.New("too many subscribers")
 
-// Table holds the subscribers by entity and by shard. Notify may only be called
-// by the applying goroutine; the other methods are safe for concurrent use.
-type Table struct {
+// subscriptions wakes readers that wait for records of an entity or a shard. It
+// only signals that there are new records; readers then read them from the event
+// log. Notify may only be called by the applying goroutine; the other methods
+// are safe for concurrent use.
+type subscriptions struct {
 	Max int // maximum number of subscribers; set before use
 
 	mu   sync.Mutex
 	n    int
-	by   map[Subject][]*subscriber
+	by   map[subject][]*subscriber
 	wake []*subscriber // used by the applying goroutine
 }
 
-// Subject identifies the records that a subscriber waits for.
-type Subject struct {
+// subject identifies the records that a subscriber waits for.
+type subject struct {
 	Shard  sharding.ShardID
 	Entity string // encoded as in keys; empty means the whole shard
 }
@@ -46,7 +45,7 @@ func (s *subscriber) signal() {
 // be distinct. A reader that subscribes, then reads, and then waits for the
 // signal misses no records. cancel ends the subscription and may be called more
 // than once; the channel is never closed. All subjects count as one subscriber.
-func (t *Table) Subscribe(to []Subject) (wake <-chan struct{}, cancel func(), err error) {
+func (t *subscriptions) Subscribe(to []subject) (wake <-chan struct{}, cancel func(), err error) {
 	s := &subscriber{wake: make(chan struct{}, 1)}
 	if err := t.add(to, s); err != nil {
 		return nil, nil, err
@@ -54,14 +53,14 @@ func (t *Table) Subscribe(to []Subject) (wake <-chan struct{}, cancel func(), er
 	return s.wake, func() { t.remove(to, s) }, nil
 }
 
-func (t *Table) add(to []Subject, s *subscriber) error {
+func (t *subscriptions) add(to []subject, s *subscriber) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.n >= t.Max {
-		return ErrTooMany
+		return ErrTooManySubscribers
 	}
 	if t.by == nil {
-		t.by = make(map[Subject][]*subscriber)
+		t.by = make(map[subject][]*subscriber)
 	}
 	for _, to := range to {
 		t.by[to] = append(t.by[to], s)
@@ -72,7 +71,7 @@ func (t *Table) add(to []Subject, s *subscriber) error {
 	return nil
 }
 
-func (t *Table) remove(all []Subject, s *subscriber) {
+func (t *subscriptions) remove(all []subject, s *subscriber) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	found := false
@@ -94,7 +93,7 @@ func (t *Table) remove(all []Subject, s *subscriber) {
 
 // Notify wakes the subscribers of a shard in which n records were applied, and
 // the subscribers of the records' entities.
-func (t *Table) Notify(shard sharding.ShardID, n int, entity func(i int) string) {
+func (t *subscriptions) Notify(shard sharding.ShardID, n int, entity func(i int) string) {
 	t.collect(shard, n, entity)
 	for i, s := range t.wake {
 		s.signal()
@@ -103,22 +102,22 @@ func (t *Table) Notify(shard sharding.ShardID, n int, entity func(i int) string)
 	t.wake = t.wake[:0]
 }
 
-func (t *Table) collect(shard sharding.ShardID, n int, entity func(i int) string) {
+func (t *subscriptions) collect(shard sharding.ShardID, n int, entity func(i int) string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.n == 0 {
 		return
 	}
 	for i := range n {
-		t.wake = append(t.wake, t.by[Subject{shard, entity(i)}]...)
+		t.wake = append(t.wake, t.by[subject{shard, entity(i)}]...)
 	}
 	if n > 0 {
-		t.wake = append(t.wake, t.by[Subject{Shard: shard}]...)
+		t.wake = append(t.wake, t.by[subject{Shard: shard}]...)
 	}
 }
 
 // WakeShard wakes the subscribers of a shard and of all its entities.
-func (t *Table) WakeShard(shard sharding.ShardID) {
+func (t *subscriptions) WakeShard(shard sharding.ShardID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for to, subs := range t.by {

@@ -1,4 +1,4 @@
-package export
+package eventlog
 
 import (
 	"context"
@@ -15,7 +15,7 @@ const auditRows = 1024
 // after every auditRows rows; if rest returns an error, the audit ends. If rows
 // are missing or wrong, the shard stops on this node and the error wraps
 // journal.ErrDamaged.
-func (e *State) Audit(ctx context.Context, rest func(context.Context) error) error {
+func (e *PinnedState) Audit(ctx context.Context, rest func(context.Context) error) error {
 	var w store.RowHasher
 	var found store.Sums
 	read, rested := 0, error(nil)

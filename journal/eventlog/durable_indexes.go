@@ -1,7 +1,4 @@
-// Package durable tracks up to which log index each shard survives a power
-// failure. That is the last index in the flushed batches up to the store's
-// watermark. It does not access a store and has no goroutine.
-package durable
+package eventlog
 
 import (
 	"math"
@@ -10,50 +7,52 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Indexes are the durable indexes of shards. A flushed batch leaves a mark for
-// each shard that it touched; marks at or below the watermark move into the
-// indexes. So the cost depends on the number of touched shards, not on the
-// total number of shards. It is safe for concurrent use.
-type Indexes struct {
+// durableIndexes tracks up to which log index each shard survives a power
+// failure: the last index in the flushed batches up to the store's watermark. A
+// flushed batch leaves a mark for each shard that it touched; marks at or below
+// the watermark move into the indexes. So the cost depends on the number of
+// touched shards, not on the total number of shards. It does not access a store,
+// and is safe for concurrent use.
+type durableIndexes struct {
 	mu          sync.Mutex
 	from        uint64 // durable versions of the store below this version do not count
-	told        uint64 // result of the last call of Read, 0 before the first call
+	reported    uint64 // result of the last call of Read, 0 before the first call
 	indexes     map[sharding.ShardID]uint64
 	generations map[sharding.ShardID]uint32 // current generations
-	marks       []mark
+	marks       []durableMark
 	step        uint64 // versions are rounded up to a multiple of step
 }
 
-// Stored is the index up to which a batch contains a generation of a shard.
-type Stored struct {
+// storedIndex is the index up to which a batch contains a generation of a shard.
+type storedIndex struct {
 	Shard      sharding.ShardID
 	Index      uint64
 	Generation uint32
 }
 
-// mark is the index up to which the batch of a version contains a generation.
-type mark struct {
+// durableMark is the index up to which the batch of a version contains a generation.
+type durableMark struct {
 	version uint64
-	Stored
+	storedIndex
 }
 
-// maxMarks limits the marks. If it is exceeded, neighbouring versions share a
+// maxDurableMarks limits the marks. If it is exceeded, neighbouring versions share a
 // mark, so that a watermark takes effect slightly later.
-const maxMarks = 1 << 16
+const maxDurableMarks = 1 << 16
 
 // Open starts with the watermark recorded in the log. No other watermark is
 // used until Ready is called.
-func (d *Indexes) Open(watermark uint64) {
+func (d *durableIndexes) Open(watermark uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.told, d.step = watermark, 1
+	d.reported, d.step = watermark, 1
 	d.indexes, d.generations = make(map[sharding.ShardID]uint64), make(map[sharding.ShardID]uint32)
 	d.from = math.MaxUint64
 }
 
 // Set sets the index up to which the store has a shard as of the watermark
 // passed to Open.
-func (d *Indexes) Set(id sharding.ShardID, index uint64) {
+func (d *durableIndexes) Set(id sharding.ShardID, index uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.indexes[id] = index
@@ -61,7 +60,7 @@ func (d *Indexes) Set(id sharding.ShardID, index uint64) {
 
 // Begin makes a generation current. Indexes of earlier generations no longer
 // count as durable.
-func (d *Indexes) Begin(id sharding.ShardID, generation uint32) {
+func (d *durableIndexes) Begin(id sharding.ShardID, generation uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if now, ok := d.generations[id]; ok && generation <= now {
@@ -72,36 +71,36 @@ func (d *Indexes) Begin(id sharding.ShardID, generation uint32) {
 }
 
 // Ready declares that versions up to from may be left over from a crash.
-func (d *Indexes) Ready(from uint64) {
+func (d *durableIndexes) Ready(from uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.from = from
 }
 
 // MarkFlushed records the indexes of a batch that is now in the store.
-func (d *Indexes) MarkFlushed(version uint64, stored []Stored) {
+func (d *durableIndexes) MarkFlushed(version uint64, stored []storedIndex) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range stored {
-		d.marks = append(d.marks, mark{d.round(version), s})
+		d.marks = append(d.marks, durableMark{d.round(version), s})
 	}
-	for len(d.marks) > maxMarks && d.step < 1<<40 {
+	for len(d.marks) > maxDurableMarks && d.step < 1<<40 {
 		d.coarsen()
 	}
 }
 
-func (d *Indexes) round(version uint64) uint64 {
+func (d *durableIndexes) round(version uint64) uint64 {
 	return (version + d.step - 1) / d.step * d.step
 }
 
 // coarsen doubles the step and keeps one mark for each version and shard.
-func (d *Indexes) coarsen() {
+func (d *durableIndexes) coarsen() {
 	d.step *= 2
-	seen := make(map[mark]int)
+	seen := make(map[durableMark]int)
 	kept := d.marks[:0]
 	for _, m := range d.marks {
 		m.version = d.round(m.version)
-		k := mark{m.version, Stored{Shard: m.Shard, Generation: m.Generation}}
+		k := durableMark{m.version, storedIndex{Shard: m.Shard, Generation: m.Generation}}
 		if i, ok := seen[k]; ok {
 			kept[i].Index = m.Index
 			continue
@@ -115,20 +114,20 @@ func (d *Indexes) coarsen() {
 // Read sets dst to the highest durable index of each shard as of asOf, which is
 // the store's watermark or an earlier version. recorded is the asOf of the
 // previous call, which the caller has written to its log by now.
-func (d *Indexes) Read(watermark uint64, dst map[sharding.ShardID]uint64) (recorded, asOf uint64) {
+func (d *durableIndexes) Read(watermark uint64, dst map[sharding.ShardID]uint64) (recorded, asOf uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	recorded = d.told
+	recorded = d.reported
 	d.take(watermark)
 	for id, index := range d.indexes {
 		dst[id] = index
 	}
-	return recorded, d.told
+	return recorded, d.reported
 }
 
 // take moves the marks up to the store's watermark into the indexes.
-func (d *Indexes) take(w uint64) {
-	if w < d.from || w <= d.told {
+func (d *durableIndexes) take(w uint64) {
+	if w < d.from || w <= d.reported {
 		return
 	}
 	n := 0
@@ -139,5 +138,5 @@ func (d *Indexes) take(w uint64) {
 		n++
 	}
 	d.marks = append(d.marks[:0], d.marks[n:]...)
-	d.told = w
+	d.reported = w
 }

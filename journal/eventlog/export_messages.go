@@ -1,4 +1,4 @@
-package export
+package eventlog
 
 import (
 	"github.com/hostd/hostd/journal"

@@ -1,8 +1,4 @@
-// Package export reads the stored state of a shard at one point in time: as a
-// stream for another replica, as parts for an archive, or to check it against
-// its checksums. It keeps old versions in the store meanwhile. It has no
-// goroutine.
-package export
+package eventlog
 
 import (
 	"fmt"
@@ -14,9 +10,10 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// State is the stored state of a shard at one point in time. It keeps old
-// versions in the store and must be closed.
-type State struct {
+// PinnedState is the stored state of a shard at one point in time: a stream for
+// another replica, or to be checked against its checksums. It keeps old versions
+// in the store and must be closed.
+type PinnedState struct {
 	header statefile.Header
 	prefix []byte // common prefix of all keys
 	view   kv.View
@@ -24,10 +21,10 @@ type State struct {
 	sums   store.Sums // as of the view
 }
 
-// New returns the state of a shard in the view at its applied record. It takes
-// ownership of the view.
-func New(known *rows.Known, mark *store.Applied, view kv.View) *State {
-	return &State{
+// newPinnedState returns the state of a shard in the view at its applied record.
+// It takes ownership of the view.
+func newPinnedState(known *rows.Known, mark *store.Applied, view kv.View) *PinnedState {
+	return &PinnedState{
 		header: statefile.Header{Shard: known.Shard, Index: mark.Index, Term: mark.Term},
 		prefix: store.GenerationPrefix(known.Shard, known.Generation),
 		view:   view, rows: known, sums: mark.Sums,
@@ -35,25 +32,25 @@ func New(known *rows.Known, mark *store.Applied, view kv.View) *State {
 }
 
 // Header returns the header of the state's stream.
-func (e *State) Header() statefile.Header { return e.header }
+func (e *PinnedState) Header() statefile.Header { return e.header }
 
 // Stream returns the state as a stream for one reader. It contains all pairs of
 // all classes, which are checked while they are read. If a row is missing, the
 // stream ends with an error and the shard stops on this node. Closing it closes
 // the State.
-func (e *State) Stream() io.ReadCloser {
-	return statefile.NewWriter(e.header, &pairReader{State: e, cursor: e.view.Cursor(e.prefix)})
+func (e *PinnedState) Stream() io.ReadCloser {
+	return statefile.NewWriter(e.header, &pairReader{PinnedState: e, cursor: e.view.Cursor(e.prefix)})
 }
 
 // Close releases the state if no stream was started.
-func (e *State) Close() error {
+func (e *PinnedState) Close() error {
 	e.view.Close()
 	return nil
 }
 
 // pairReader yields the pairs without the common key prefix.
 type pairReader struct {
-	*State
+	*PinnedState
 	cursor kv.Cursor
 	closed bool
 	hasher store.RowHasher
@@ -99,5 +96,5 @@ func (e *pairReader) Close() error {
 	}
 	e.closed = true
 	e.cursor.Close()
-	return e.State.Close()
+	return e.PinnedState.Close()
 }

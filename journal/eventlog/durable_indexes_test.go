@@ -1,4 +1,4 @@
-package durable
+package eventlog
 
 import (
 	"maps"
@@ -12,17 +12,17 @@ import (
 // report everything.
 func TestCoarseMarksAreNeverEarly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	var d Indexes
+	var d durableIndexes
 	d.Open(0)
 	d.Ready(0)
 	applied := make(map[sharding.ShardID]uint64)
 	var history []map[sharding.ShardID]uint64
 	for version := uint64(1); version <= 500; version++ {
-		var stored []Stored
+		var stored []storedIndex
 		for range 1 + rng.IntN(3) {
 			id := sharding.ShardID(rng.IntN(5))
 			applied[id] += 1 + rng.Uint64N(3)
-			stored = append(stored, Stored{Shard: id, Index: applied[id]})
+			stored = append(stored, storedIndex{Shard: id, Index: applied[id]})
 		}
 		d.MarkFlushed(version, stored)
 		history = append(history, maps.Clone(applied))
@@ -32,8 +32,8 @@ func TestCoarseMarksAreNeverEarly(t *testing.T) {
 		if version%70 == 0 {
 			d.take(version - rng.Uint64N(60))
 			for id, index := range d.indexes {
-				if stored := history[d.told-1][id]; index > stored {
-					t.Fatalf("as of %d shard %d is durable to %d, not %d", d.told, id, stored, index)
+				if stored := history[d.reported-1][id]; index > stored {
+					t.Fatalf("as of %d shard %d is durable to %d, not %d", d.reported, id, stored, index)
 				}
 			}
 		}

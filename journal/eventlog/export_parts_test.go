@@ -1,4 +1,4 @@
-package export
+package eventlog
 
 import (
 	"testing"

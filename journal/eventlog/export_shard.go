@@ -1,4 +1,4 @@
-package export
+package eventlog
 
 import (
 	"context"
@@ -29,9 +29,9 @@ type ShardExport struct {
 	view kv.View
 }
 
-// NewShardExport returns the state of a shard in the view. It takes ownership
+// newShardExport returns the state of a shard in the view. It takes ownership
 // of the view.
-func NewShardExport(known *rows.Known, mark *store.Applied, view kv.View) *ShardExport {
+func newShardExport(known *rows.Known, mark *store.Applied, view kv.View) *ShardExport {
 	return &ShardExport{
 		Shard: known.Shard, Index: mark.Index, Term: mark.Term, Clock: mark.Clock, Entities: mark.Heads,
 		rows: known, view: view,
