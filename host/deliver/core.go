@@ -12,6 +12,34 @@ import (
 )
 
 // core makes the dispatcher's decisions. It has no goroutine and no clock.
+//
+// Problem: messages of a channel (source entity, destination entity) must arrive in
+// order and take effect exactly once, although nodes fail, leaders move and
+// destinations may be unavailable for days. One destination that does not accept
+// its messages must not delay the others, and there may be more such channels
+// than fit in memory.
+//
+// Approach: the source's commit writes a message to the outbox of its shard, and
+// apply numbers it within its channel. The core reads the outboxes of the shards
+// that the node leads, in log order, and sends up to a window of messages per
+// channel (flow). The destination accepts only the next number of a channel and
+// stores it with the record, so a message that is sent twice has one effect. An
+// arrived message is acknowledged by an entry of the source's shard, which
+// deletes it from the outbox. If a message fails, its channel drops what it holds
+// in memory and probes with its first message alone (waiting).
+//
+// Invariants: all messages of a channel before the first one in memory have
+// arrived, unless the flow is marked as unsure; an outcome, a rejection or a
+// dead letter is proposed before the message disappears; and what is held, in
+// flight and tracked is bounded per channel, shard, type and node.
+//
+// The core keeps nothing that is not in an outbox. If the leadership moves, the
+// next leader reads the outbox from the start and continues.
+//
+// Rejected: an outbox ordered by channel, in which new messages would have to be
+// announced channel by channel; command ids instead of numbers, because their
+// window ends; and delivery by the executor of the source, which would wait for
+// other nodes. See docs/decisions/exactly-once-messages.md.
 type core struct {
 	opts   Options
 	inputs outside

@@ -41,6 +41,35 @@ func (b Budgets) withDefaults(l *abi.Limits) Budgets {
 
 // account tracks the fuel of the current call. The guest's own counter holds
 // the unspent fuel of the slice; the rest of the budget is kept here.
+//
+// Problem: a guest's machine code cannot be stopped from outside, and a loop in it
+// would block the garbage collector, and with it every goroutine of the process.
+// A limit must also be the same on every node, because it may decide that a
+// command fails.
+//
+// Approach: package wasm rewrites each module so that it counts its work in two
+// globals, fuel and stack, and calls refuel when one is spent. The budget of a
+// call is given in slices:
+//
+//	open ─── give ──▶ guest runs ── slice spent ──▶ refuel ── give ──▶ ...
+//	                      │                           │ budget spent, interrupted,
+//	                      ▼                           ▼ past its deadline
+//	                   returns                      panic, which ends the call
+//
+// So the host gets control every few microseconds. There it stops a call that
+// is over its budget, was interrupted or is late, yields, and queues long calls
+// for a slot, of which there are fewer than processors.
+//
+// Invariants: the fuel of a call depends only on the module and on the earlier
+// calls of its instance, so it is equal on all nodes; slices, deadlines and
+// yields do not change it. A call that exceeds its budget ends at its next check.
+// Apply has a budget for each event, so that the division of a history into
+// batches does not decide whether an event is applied.
+//
+// Rejected: the runtime's own interruption, which costs 3 to 20 times the
+// unmetered time; limits by the wall clock, which differ between nodes; and one
+// slice for the whole budget, because nothing could stop the call before it is
+// spent. See docs/decisions/metered-fuel-instead-of-interruption.md.
 type account struct {
 	fuel, stack api.MutableGlobal
 	budget      int64

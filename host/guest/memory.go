@@ -8,6 +8,30 @@ import (
 )
 
 // memoryBudget counts and bounds the memory that a set of instances holds.
+//
+// Problem: instances of untrusted modules grow while they run, on several
+// executors at a time. Their sum must stay within what the node has for guests,
+// and an instance that may not grow must not harm the others.
+//
+// Approach: memory is charged before it exists. The fixed cost of an instance is
+// charged when it is created (admit), and its linear memory when the guest grows
+// it (takeLinear), by adding to an atomic sum and taking the addition back if the
+// sum is above the limit, without a lock. Both are charged to two budgets, that of
+// the engine and, if there is one, that of the type: to both or to neither.
+//
+// Invariants: total is never above limit for longer than a failed attempt, and it
+// may then reject another attempt that alone would have fit. A refused growth is
+// a failed memory.grow, which the module can handle; the instance keeps what it
+// has. Everything charged is given back exactly once, when the instance is closed
+// or when Free unmaps its memory.
+//
+// A budget only refuses. Each executor evicts entities before its instances exceed
+// the executor's share of the guest memory (residents in package entity), so a
+// refusal here is the last resort.
+//
+// Rejected: measuring resident memory, because it differs between nodes and
+// changes without a call; and the Go runtime's memory limit alone, because linear
+// memory is not on its heap.
 type memoryBudget struct {
 	limit int64 // limit in bytes; 0 means no limit
 

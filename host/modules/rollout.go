@@ -20,10 +20,26 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Rollouts let modules serve a part of the entities of their types. A caller
-// records the intended state in the metadata. The runner on the node that leads
-// the metadata shard moves entities back and makes further steps, so that a
-// rollout continues if a node stops.
+// Rollouts let modules serve a part of the entities of their types.
+//
+// Problem: a module must prove itself on a part of the traffic, and the part must
+// be able to return to the older module. Each entity may have only one module at
+// a time, on whichever node it runs, and a rollout outlives the node and the
+// caller that began it.
+//
+// Approach: which entities the newer module serves is a function of the entity's
+// id and of the rollout in the metadata: a prefix, a share of hash buckets that
+// only grows, and a list of entities. Each change gets a new revision of the
+// activation, and a shard's leader writes the revision to the shard's log before
+// the first command under it, so no entity runs the newer module, the older one
+// and the newer one again. A caller records the intended state in the metadata.
+// The runner on the node that leads the metadata shard takes steps that are due,
+// checks rules and completes aborts (run, advance). The states are drawn at
+// meta.RolloutState.
+//
+// Invariant: the runner keeps only times of retries and checks in memory. Every
+// step is one metadata command that names the revision it was based on, so a
+// step of a replaced leader fails with a conflict and changes nothing.
 //
 // An abort must not leave entities that the older module cannot read, so it
 // has two stages. In the state aborting, the newer module still serves its
@@ -35,6 +51,12 @@ import (
 // entity stays. If a check cannot be completed in the state held, the rollout
 // returns to aborting, so that commands do not wait. A forced abort skips the
 // checks.
+//
+// Rejected: a choice of the module at each load, because a temporary fault would
+// move an entity for good; a check after the entities have returned, because some
+// would change modules twice; and steps that the caller's command makes, because
+// they would end with its connection. See
+// docs/decisions/an-abort-pauses-writes-before-it-checks.md.
 type Rollouts struct {
 	*Service
 	now func() time.Time

@@ -153,6 +153,36 @@ func (l *Log) begin() error {
 }
 
 // recover verifies all segments, finds the tail and takes the log over.
+//
+// Problem: after a crash the log ends in bytes that were being written, and they
+// look like damage. If recovery took damage for such a torn tail, it would drop
+// records whose votes and events were already acknowledged. If it took a torn
+// tail for damage, a node would not start after a power cut.
+//
+// Approach: the end of every segment but the last is known, because the next
+// segment's header has it, so invalid bytes there are damage. In the last
+// segment the mark decides. It is written after each sync, before anything is
+// acknowledged, and has the synced position with the epoch and checksum of the
+// record that ends there. Invalid bytes before the mark are damage. After it
+// they are a torn tail, unless a later record was written when these bytes had
+// already been synced, which the record says of itself: the mark is synced only
+// once a second, so after a power cut it may be older than the last sync.
+//
+// A segment's file is recycled, and so is its content. The checksum of a record
+// is therefore seeded with log, segment, epoch and offset. takeOver writes the
+// records after the mark again and begins a new epoch behind them, after which
+// nothing that was left beyond the tail can become valid.
+//
+// Invariant: every record before the mark is before the tail, or recover returns a
+// *DamageError that names the file and the offset. If only the process crashed,
+// these are all acknowledged records. After a power cut the mark may be a second
+// old, and damage to newer records is found only by records after them. recover
+// repairs nothing: the node either comes back under new replica ids, or an
+// operator accepts the loss.
+//
+// Rejected: ending at the first invalid record, which loses acknowledged records
+// silently; and clearing the rest of a segment before its first use, which writes
+// every segment twice.
 func (l *Log) recover(names listing) error {
 	headers, err := loadHeaders(l.fs, l.dir, l.id, names.segments, l.mark.current)
 	if err != nil {
