@@ -71,8 +71,8 @@ func (r KeyRule) String() string {
 	return s
 }
 
-// Key returns the type and the id that are hashed for the entity.
-func (r KeyRule) Key(e EntityID) EntityID {
+// key returns the type and the id that are hashed for the entity.
+func (r KeyRule) key(e EntityID) EntityID {
 	if r.Group != "" {
 		e.Type = r.Group
 	}
@@ -88,7 +88,7 @@ func (r KeyRule) Key(e EntityID) EntityID {
 // the function ShardOf, the mapping is part of the on-disk format.
 func (r KeyRule) ShardOf(e EntityID, n uint32) ShardID {
 	if r != (KeyRule{}) {
-		e = r.Key(e)
+		e = r.key(e)
 	}
 	return ShardOf(e, n)
 }

@@ -26,7 +26,7 @@ func TestKeyRuleUsesPartOfTheID(t *testing.T) {
 		{KeyRule{Group: "customer"}, EntityID{"account", "c42"}, "customer", "c42", 5},
 		{KeyRule{Group: "customer", Until: "-"}, EntityID{"transfer", "c42-t1"}, "customer", "c42", 5},
 	} {
-		if got := tt.rule.Key(tt.entity); got.Type != tt.group || got.ID != tt.key {
+		if got := tt.rule.key(tt.entity); got.Type != tt.group || got.ID != tt.key {
 			t.Errorf("%v of %v: %v", tt.rule, tt.entity, got)
 		}
 		if got := tt.rule.ShardOf(tt.entity, 7); got != tt.shardOf7 {

@@ -21,8 +21,8 @@ const (
 	// blockBytes is the size of the frame before a block's payload: kind u8,
 	// length u32, crc u32.
 	blockBytes = 9
-	// MaxBlockBytes bounds a block's payload.
-	MaxBlockBytes = 2 << 20
+	// maxBlockBytes bounds a block's payload.
+	maxBlockBytes = 2 << 20
 	// fullBytes is the size at which a block accepts no further part.
 	fullBytes = 256 << 10
 	// moduleBytes bounds the bytes of a module in one block.

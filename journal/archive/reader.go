@@ -123,7 +123,7 @@ func (r *reader) next() error {
 		return err
 	}
 	kind, length := blockKind(frame[0]), binary.LittleEndian.Uint32(frame[1:])
-	if length > MaxBlockBytes {
+	if length > maxBlockBytes {
 		return newDamage("block %d has %d bytes", r.number, length)
 	}
 	if cap(r.payload) < int(length) {

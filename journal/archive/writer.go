@@ -31,7 +31,7 @@ type Writer struct {
 type partCounts struct{ entities, parts uint64 }
 
 // NewWriter starts an archive with the cluster's metadata: JSON, at most
-// MaxBlockBytes.
+// maxBlockBytes.
 func NewWriter(w io.Writer, id ID, cluster []byte) (*Writer, error) {
 	a := &Writer{w: w, sum: sha256.New(), summary: Summary{ID: id}}
 	head := append([]byte(magic), version)
@@ -54,7 +54,7 @@ func (a *Writer) write(b []byte) error {
 
 // block writes one framed block.
 func (a *Writer) block(kind blockKind, payload []byte) error {
-	if len(payload) > MaxBlockBytes {
+	if len(payload) > maxBlockBytes {
 		return fmt.Errorf("write archive: block of %d bytes exceeds the limit", len(payload))
 	}
 	a.out = append(a.out[:0], byte(kind))

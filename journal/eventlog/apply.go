@@ -105,7 +105,7 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *ApplyResult) (st
 	switch {
 	case entry.Fence != e.Term:
 		v.Err = ErrFenced
-	case len(e.Data) > MaxEntryBytes:
+	case len(e.Data) > maxEntryBytes:
 		v.Err = fmt.Errorf("%w: the entry has %d bytes", ErrInvalid, len(e.Data))
 	case (entry.Kind == journal.EntryMeta) != (sh.id == sharding.MetaShard):
 		v.Err = fmt.Errorf("%w: entry kind %d in shard %d", ErrInvalid, entry.Kind, sh.id)

@@ -68,7 +68,7 @@ func (r *Reader) Audit(ctx context.Context, id sharding.ShardID, rest func(conte
 		return err
 	}
 	defer e.Close()
-	return e.Audit(ctx, rest)
+	return e.audit(ctx, rest)
 }
 
 // Shards returns the shards that have any state, unsorted.

@@ -11,11 +11,11 @@ import (
 // auditRows is the number of rows between two pauses of an Audit.
 const auditRows = 1024
 
-// Audit checks all rows against their expected checksums. Audit calls rest
+// audit checks all rows against their expected checksums. Audit calls rest
 // after every auditRows rows; if rest returns an error, the audit ends. If rows
 // are missing or wrong, the shard stops on this node and the error wraps
 // journal.ErrDamaged.
-func (e *PinnedState) Audit(ctx context.Context, rest func(context.Context) error) error {
+func (e *PinnedState) audit(ctx context.Context, rest func(context.Context) error) error {
 	var w store.RowHasher
 	var found store.Sums
 	read, rested := 0, error(nil)

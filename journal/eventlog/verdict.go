@@ -29,6 +29,6 @@ type StoppedError = verdict.StoppedError
 
 // Limits of entries; see package verdict.
 const (
-	MaxEntryBytes  = verdict.MaxEntryBytes
+	maxEntryBytes  = verdict.MaxEntryBytes
 	MaxRecordBytes = verdict.MaxRecordBytes
 )

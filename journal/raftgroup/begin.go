@@ -9,8 +9,8 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// Begin starts a turn with all groups that received input.
-func (c *Core) Begin() *Turn {
+// beginTurn starts a turn with all groups that received input.
+func (c *Core) beginTurn() *turn {
 	clear(c.readied)
 	c.readied = c.readied[:0]
 	c.records.reset()
@@ -29,7 +29,7 @@ func (c *Core) Begin() *Turn {
 	return &c.turn
 }
 
-func (t *Turn) reset() {
+func (t *turn) reset() {
 	clear(t.Early)
 	clear(t.Late)
 	clear(t.Applied)
@@ -37,14 +37,14 @@ func (t *Turn) reset() {
 	clear(t.Reads)
 	clear(t.Installs)
 	clear(t.Snapshots)
-	*t = Turn{Early: t.Early[:0], Late: t.Late[:0], Leaders: t.Leaders[:0], Quorums: t.Quorums[:0], Applied: t.Applied[:0], Dropped: t.Dropped[:0], Reads: t.Reads[:0],
+	*t = turn{Early: t.Early[:0], Late: t.Late[:0], Leaders: t.Leaders[:0], Quorums: t.Quorums[:0], Applied: t.Applied[:0], Dropped: t.Dropped[:0], Reads: t.Reads[:0],
 		Installs: t.Installs[:0], Snapshots: t.Snapshots[:0]}
 }
 
 func (c *Core) begin(g *group) {
 	defer c.recoverPanic(g)
 	if g.takeQuorumReport() {
-		c.turn.Quorums = append(c.turn.Quorums, QuorumChange{g.shard, g.quorum})
+		c.turn.Quorums = append(c.turn.Quorums, quorumChange{g.shard, g.quorum})
 	}
 	if g.failed {
 		c.beginFailed(g)
@@ -185,7 +185,7 @@ func (g *group) isTransferring() bool {
 }
 
 // reportDropped reports the proposals that did not enter raft's log.
-func (g *group) reportDropped(out []DroppedProposal, proposals []proposal, err error) []DroppedProposal {
+func (g *group) reportDropped(out []droppedProposal, proposals []proposal, err error) []droppedProposal {
 	for i := range proposals {
 		p := &proposals[i]
 		reason := err
@@ -199,7 +199,7 @@ func (g *group) reportDropped(out []DroppedProposal, proposals []proposal, err e
 		case err == raft.ErrProposalDropped:
 			reason = ErrDropped
 		}
-		out = append(out, DroppedProposal{g.shard, p.fence, p.number, reason})
+		out = append(out, droppedProposal{g.shard, p.fence, p.number, reason})
 	}
 	return out
 }
@@ -221,23 +221,23 @@ func (c *Core) flushReads(g *group) {
 	g.node().ReadIndex(binary.LittleEndian.AppendUint64(nil, c.context))
 }
 
-func (g *group) failReads(out []ReadResult) []ReadResult {
+func (g *group) failReads(out []readResult) []readResult {
 	for _, token := range g.reads.TakeAll() {
-		out = append(out, ReadResult{Shard: g.shard, Token: token, Err: ErrNotLeader})
+		out = append(out, readResult{Shard: g.shard, Token: token, Err: ErrNotLeader})
 	}
 	return out
 }
 
-// Abandon returns the requests that no further turn will process: proposals
+// abandon returns the requests that no further turn will process: proposals
 // that did not reach raft, and unconfirmed reads.
-func (c *Core) Abandon() (dropped []DroppedProposal, reads []ReadResult) {
+func (c *Core) abandon() (dropped []droppedProposal, reads []readResult) {
 	for _, g := range c.order {
 		for _, p := range g.proposals {
-			dropped = append(dropped, DroppedProposal{g.shard, p.fence, p.number, ErrStopped})
+			dropped = append(dropped, droppedProposal{g.shard, p.fence, p.number, ErrStopped})
 		}
 		g.proposals = nil
 		for _, token := range g.reads.TakeAll() {
-			reads = append(reads, ReadResult{Shard: g.shard, Token: token, Err: ErrStopped})
+			reads = append(reads, readResult{Shard: g.shard, Token: token, Err: ErrStopped})
 		}
 	}
 	return dropped, reads

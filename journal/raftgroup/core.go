@@ -19,10 +19,10 @@ import (
 // own fsync. Approach: all groups that received input share one turn, one batch
 // of log records and one sync:
 //
-//	inputs* ─▶ Begin ─▶ send Early ─▶ (records.nextTurn ─▶ append ─▶ records.onAppended)* ─▶ sync if MustSync ─▶ Finish ─▶ send Late, report, apply
+//	inputs* ─▶ beginTurn ─▶ send Early ─▶ (records.nextTurn ─▶ append ─▶ records.onAppended)* ─▶ sync if MustSync ─▶ finishTurn ─▶ send Late, report, apply
 //
-// Begin takes a raft.Ready from every dirty group and turns it into log
-// sections. Finish runs after the sync; it hands committed entries to the state
+// beginTurn takes a raft.Ready from every dirty group and turns it into log
+// sections. finishTurn runs after the sync; it hands committed entries to the state
 // machine and lets raft advance. A group whose leader alone can commit the
 // entries that it stored, such as a group with a single voter, gets a second
 // raft.Ready in the same turn if that needs no further sync.
@@ -67,79 +67,79 @@ type Core struct {
 
 	context uint64 // context of the last ReadIndex round
 
-	turn    Turn
+	turn    turn
 	readied []*group // groups with a ready in this turn
 	records records
 	buf     []byte
 }
 
-// Turn is the work of one turn. Its slices are valid until the next Begin; the
+// turn is the work of one turn. Its slices are valid until the next beginTurn; the
 // receiver owns their elements.
-type Turn struct {
+type turn struct {
 	// Early messages may be sent before the sync.
-	Early []Envelope
-	// MustSync means that the records must be durable before Finish.
+	Early []envelope
+	// MustSync means that the records must be durable before finishTurn.
 	MustSync bool
 	// Leaders and Quorums are reported before Applied; Dropped and Reads after
 	// it.
-	Leaders []LeaderChange
-	Quorums []QuorumChange
+	Leaders []leaderChange
+	Quorums []quorumChange
 	// Installs come before Applied.
-	Installs []Installation
-	Applied  []Batch
-	Dropped  []DroppedProposal
-	Reads    []ReadResult
+	Installs []installation
+	Applied  []batch
+	Dropped  []droppedProposal
+	Reads    []readResult
 	// Snapshots are sent after the sync.
 	Snapshots []*Outgoing
 	// Late messages are sent after the sync.
-	Late []Envelope
+	Late []envelope
 }
 
-// Envelope is an outgoing message.
-type Envelope struct {
+// envelope is an outgoing message.
+type envelope struct {
 	wire.Message
 	to *peerNode
 }
 
-// LeaderChange is a call of Sink.LeaderChanged.
-type LeaderChange struct {
+// leaderChange is a call of Sink.LeaderChanged.
+type leaderChange struct {
 	Shard  sharding.ShardID
 	Term   sharding.Term
 	Leader sharding.ReplicaID
 	Self   bool
 }
 
-// QuorumChange is a call of Sink.QuorumChanged.
-type QuorumChange struct {
+// quorumChange is a call of Sink.QuorumChanged.
+type quorumChange struct {
 	Shard sharding.ShardID
 	OK    bool
 }
 
-// Batch is a call of StateMachine.Apply.
-type Batch struct {
+// batch is a call of StateMachine.Apply.
+type batch struct {
 	Shard   sharding.ShardID
 	Entries []journal.Committed
 }
 
-// DroppedProposal is a call of Sink.ProposalDropped.
-type DroppedProposal struct {
+// droppedProposal is a call of Sink.ProposalDropped.
+type droppedProposal struct {
 	Shard    sharding.ShardID
 	Fence    sharding.Term
 	Proposal uint64
 	Err      error
 }
 
-// ReadResult is a call of Sink.ReadConfirmed, or of ReadFailed if Err is set.
-type ReadResult struct {
+// readResult is a call of Sink.ReadConfirmed, or of ReadFailed if Err is set.
+type readResult struct {
 	Shard sharding.ShardID
 	Token uint64
 	Index uint64
 	Err   error
 }
 
-// NewCore starts the recovered groups. A group whose only voter is this replica
+// newCore starts the recovered groups. A group whose only voter is this replica
 // campaigns in the first turn.
-func NewCore(rec *recovery.Recovered, opts Options) (*Core, error) {
+func newCore(rec *recovery.Recovered, opts Options) (*Core, error) {
 	c := &Core{
 		opts: opts.withDefaults(), groups: map[sharding.ShardID]*group{},
 		former: rec.Former, awaitingRelease: opts.AwaitAttestation,
@@ -223,9 +223,9 @@ func (c *Core) markDirty(g *group) {
 // HasWork reports whether a turn has anything to do.
 func (c *Core) HasWork() bool { return len(c.dirty)+len(c.mail.waiting) > 0 }
 
-// Tick advances the clocks of the groups that are awake. It does not visit the
+// tickAll advances the clocks of the groups that are awake. It does not visit the
 // other groups.
-func (c *Core) Tick() {
+func (c *Core) tickAll() {
 	if c.awaitingRelease {
 		return
 	}
@@ -263,9 +263,9 @@ func (c *Core) tick(g *group) {
 	}
 }
 
-// CreateRecord returns the payload of the log record that creates groups. The
-// groups exist once FinishCreate is called.
-func (c *Core) CreateRecord(configs []GroupConfig) ([]byte, error) {
+// createRecord returns the payload of the log record that creates groups. The
+// groups exist once finishCreate is called.
+func (c *Core) createRecord(configs []GroupConfig) ([]byte, error) {
 	b := wire.BeginList(c.buf[:0], len(configs))
 	for i, config := range configs {
 		if err := config.Validate(); err != nil {
@@ -285,8 +285,8 @@ func (c *Core) CreateRecord(configs []GroupConfig) ([]byte, error) {
 	return b, nil
 }
 
-// FinishCreate starts the groups of a record that was synced.
-func (c *Core) FinishCreate(configs []GroupConfig) error {
+// finishCreate starts the groups of a record that was synced.
+func (c *Core) finishCreate(configs []GroupConfig) error {
 	for _, config := range configs {
 		g := newGroup(config.Shard, uint64(config.Replica))
 		g.conf, g.written.Conf = config.membership(), config.membership()

@@ -71,7 +71,7 @@ func TestTickSendsCommitIndexToAllMembers(t *testing.T) {
 		if g.steady.on != steady {
 			t.Fatalf("the group is steady: %v, want %v", g.steady.on, steady)
 		}
-		core.Tick()
+		core.tickAll()
 		sent := map[uint64]uint64{}
 		for _, m := range core.mail.waiting {
 			if m.Raft.GetType() == pb.MsgApp {
@@ -109,7 +109,7 @@ func TestTickSendsNoCommitIndexBeforeEntries(t *testing.T) {
 	if !g.steady.on || len(g.proposals) != 1 {
 		t.Fatalf("steady %v with %d proposals", g.steady.on, len(g.proposals))
 	}
-	core.Tick()
+	core.tickAll()
 	for _, m := range core.mail.waiting {
 		if m.Raft.GetType() == pb.MsgApp {
 			t.Errorf("sent %v", m.Raft)
@@ -161,7 +161,7 @@ func TestDelayedMessagesAreDroppedWithTheirTerm(t *testing.T) {
 	}
 	n.driver.core.stepDown(g)
 	d.settle()
-	n.driver.core.Tick()
+	n.driver.core.tickAll()
 	for _, m := range n.driver.core.mail.waiting {
 		if m.Note == wire.NoteNone {
 			t.Errorf("sent %v", m.Raft)

@@ -40,7 +40,7 @@ type drilled struct {
 	probation bool // nodes start awaiting attestation
 	withheld  []sharding.ShardID
 	blind     bool // nodes do not know on which nodes replicas live
-	failed    []Failure
+	failed    []failure
 }
 
 // newDrill creates nodes that all hold a voter of each shard.
@@ -95,7 +95,7 @@ func (n *drilled) start() {
 		n.d.tune(&opts)
 	}
 	if n.d.contain {
-		opts.OnGroupFailed = func(s sharding.ShardID, err error) { n.failed = append(n.failed, Failure{s, err}) }
+		opts.OnGroupFailed = func(s sharding.ShardID, err error) { n.failed = append(n.failed, failure{s, err}) }
 	}
 	n.driver, err = NewDriver(rec, opts)
 	if err != nil {

@@ -39,11 +39,11 @@ func NewDriver(rec *recovery.Recovered, opts Options) (*Driver, error) {
 		return nil, fmt.Errorf("start raft groups: %w", err)
 	}
 	opts = opts.withDefaults()
-	core, err := NewCore(rec, opts)
+	core, err := newCore(rec, opts)
 	if err != nil {
 		return nil, err
 	}
-	opts.Log.SetCheckpoint(core.Checkpoint)
+	opts.Log.SetCheckpoint(core.checkpoint)
 	d := &Driver{
 		opts:    opts,
 		core:    core,
@@ -59,7 +59,7 @@ func (d *Driver) Core() *Core { return d.core }
 // Create durably creates replicas that never held data, either all of them or
 // none. logged reports whether the error comes from the log.
 func (d *Driver) Create(configs []GroupConfig) (err error, logged bool) {
-	payload, err := d.core.CreateRecord(configs)
+	payload, err := d.core.createRecord(configs)
 	if err != nil {
 		return err, false
 	}
@@ -69,12 +69,12 @@ func (d *Driver) Create(configs []GroupConfig) (err error, logged bool) {
 	if _, err := d.opts.Log.Sync(); err != nil {
 		return err, true
 	}
-	return d.core.FinishCreate(configs), false
+	return d.core.finishCreate(configs), false
 }
 
 // Turn executes one turn of the core.
 func (d *Driver) Turn() error {
-	t := d.core.Begin()
+	t := d.core.beginTurn()
 	d.send(t.Early)
 	for p := d.core.records.nextInstall(); p != nil; p = d.core.records.nextInstall() {
 		if _, err := d.opts.Log.Append(wire.KindInstall, p); err != nil {
@@ -94,7 +94,7 @@ func (d *Driver) Turn() error {
 			return err
 		}
 	}
-	d.core.Finish()
+	d.core.finishTurn()
 	d.send(t.Late)
 	if err := d.installSnapshots(t.Installs); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (d *Driver) Turn() error {
 }
 
 // report passes the decisions of a finished turn to the machine and the sink.
-func (d *Driver) report(t *Turn) {
+func (d *Driver) report(t *turn) {
 	for _, c := range t.Leaders {
 		d.opts.Sink.LeaderChanged(c.Shard, c.Term, c.Leader, c.Self)
 	}
@@ -160,7 +160,7 @@ func (e notLeader) Unwrap() []error { return []error{e.NotLeaderError, ErrNotLea
 // Tick advances the clock, truncates the log every TruncateTicks, and syncs the
 // log's durable mark if nothing was appended since the last tick.
 func (d *Driver) Tick() error {
-	d.core.Tick()
+	d.core.tickAll()
 	d.sweep()
 	if d.ticks++; d.ticks >= d.opts.TruncateTicks {
 		d.ticks = 0
@@ -221,10 +221,10 @@ func (d *Driver) discardInstalled(watermark uint64) {
 	}
 }
 
-// FinalRecord writes all state that is not written yet, so that the next
+// finalRecord writes all state that is not written yet, so that the next
 // process continues where this process ended.
-func (d *Driver) FinalRecord() error {
-	if p := d.core.FinalRecord(); p != nil {
+func (d *Driver) finalRecord() error {
+	if p := d.core.finalRecord(); p != nil {
 		if _, err := d.opts.Log.Append(wire.KindTurn, p); err != nil {
 			return err
 		}
@@ -235,7 +235,7 @@ func (d *Driver) FinalRecord() error {
 
 // send collects messages into one stream of frames per node and passes them to
 // the transport. Order between two nodes is preserved within a call.
-func (d *Driver) send(messages []Envelope) {
+func (d *Driver) send(messages []envelope) {
 	if len(messages) == 0 || d.opts.Transport == nil {
 		return
 	}

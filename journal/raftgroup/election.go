@@ -51,12 +51,12 @@ func (g *group) Rank() uint64 {
 	return (uint64(i) + n - uint64(g.shard)%n) % n
 }
 
-// Campaign makes this node's replicas of leaderless groups campaign now instead
+// campaignNow makes this node's replicas of leaderless groups campaign now instead
 // of after the election timeout. Shards that have a leader, or no replica here,
 // are skipped. Campaign is used for groups that were created together, so that
 // they get leaders at once and on the intended nodes. At other times it has the
 // same effect as an election timeout.
-func (c *Core) Campaign(shards []sharding.ShardID) {
+func (c *Core) campaignNow(shards []sharding.ShardID) {
 	for _, s := range shards {
 		g := c.groups[s]
 		if g == nil || c.awaitingRelease || c.opts.isHeld(g.shard) || g.lead != 0 || g.stopped != sharding.NotStopped {
@@ -69,7 +69,7 @@ func (c *Core) Campaign(shards []sharding.ShardID) {
 // Campaign makes the replicas of leaderless groups campaign. It returns before
 // the elections are decided.
 func (l *Loop) Campaign(shards []sharding.ShardID) error {
-	return l.call(func() error { l.core.Campaign(shards); return nil })
+	return l.call(func() error { l.core.campaignNow(shards); return nil })
 }
 
 // Release allows all groups to vote, campaign and respond, after

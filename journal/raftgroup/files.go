@@ -63,7 +63,7 @@ func (d *Driver) sweep() {
 // installSnapshots passes the turn's snapshots to the state machine. Each comes with its
 // file open, because a later snapshot may replace and remove the file before
 // the machine reads it.
-func (d *Driver) installSnapshots(installs []Installation) error {
+func (d *Driver) installSnapshots(installs []installation) error {
 	for i := range installs {
 		in := &installs[i]
 		name := in.name

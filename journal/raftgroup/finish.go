@@ -12,13 +12,13 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// Finish ends the turn after its records are durable.
-func (c *Core) Finish() {
+// finishTurn ends the turn after its records are durable.
+func (c *Core) finishTurn() {
 	for _, g := range c.readied {
 		c.finish(g)
 	}
 	for _, o := range c.transfers.unsent { // the nodes of their replicas are unknown
-		c.ReportSnapshot(o, raft.ErrSnapshotTemporarilyUnavailable)
+		c.reportSnapshot(o, raft.ErrSnapshotTemporarilyUnavailable)
 	}
 	c.transfers.unsent = slices.Delete(c.transfers.unsent, 0, len(c.transfers.unsent))
 }
@@ -74,7 +74,7 @@ func (c *Core) complete(g *group, rd *raft.Ready) {
 	c.commit(g, rd.CommittedEntries)
 	for _, s := range rd.ReadStates {
 		for _, token := range g.reads.Confirm(binary.LittleEndian.Uint64(s.RequestCtx)) {
-			c.turn.Reads = append(c.turn.Reads, ReadResult{Shard: g.shard, Token: token, Index: s.Index})
+			c.turn.Reads = append(c.turn.Reads, readResult{Shard: g.shard, Token: token, Index: s.Index})
 		}
 		if g.reads.HasWaiting() {
 			c.markDirty(g)
@@ -111,7 +111,7 @@ func (c *Core) observe(g *group, s *raft.SoftState) {
 	g.term, g.lead, g.leader = g.hard.Term, lead, leader
 	g.unheard = 0
 	g.campaign = g.isSoleVoter() && !leader && g.stopped == sharding.NotStopped
-	c.turn.Leaders = append(c.turn.Leaders, LeaderChange{g.shard, sharding.Term(g.term), sharding.ReplicaID(lead), leader})
+	c.turn.Leaders = append(c.turn.Leaders, leaderChange{g.shard, sharding.Term(g.term), sharding.ReplicaID(lead), leader})
 }
 
 // commit passes committed entries to the state machine and applies membership
@@ -137,7 +137,7 @@ func (c *Core) commit(g *group, ents []*pb.Entry) {
 			c.markDirty(g)
 		}
 	}
-	c.turn.Applied = append(c.turn.Applied, Batch{g.shard, out})
+	c.turn.Applied = append(c.turn.Applied, batch{g.shard, out})
 }
 
 // changeMembers applies a committed membership change, unless the log already

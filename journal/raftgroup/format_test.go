@@ -47,7 +47,7 @@ func goldens() map[string][]byte {
 	adopting := newGroup(5, 102)
 	adopting.hard, adopting.generation, adopting.transfer.incoming = wire.HardState{Term: 4, Vote: 0, Commit: 11}, 1, in
 	install := (&records{installs: []*group{adopting}}).nextInstall()
-	remove, _, err := c.RemoveRecord([]ReplicaRef{{5, 101}})
+	remove, _, err := c.removeRecord([]ReplicaRef{{5, 101}})
 	if err != nil {
 		panic(err)
 	}
@@ -56,7 +56,7 @@ func goldens() map[string][]byte {
 	turn = wire.AppendSection(turn, &wire.Section{Shard: 6, Replica: 201, First: 1, Ents: goldenEntries()[:1]})
 	cut := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64([]byte{wire.PayloadVersion}, 77), 1)
 	cut = wire.AppendTruncation(cut, wire.TruncateImage{Shard: 5, Replica: 101, Index: 9, Term: 3})
-	create, err := (&Core{}).CreateRecord([]GroupConfig{{Shard: 5, Replica: 103, Voters: wire.ReplicaIDs([]uint64{101, 102}), Learners: wire.ReplicaIDs([]uint64{103})}})
+	create, err := (&Core{}).createRecord([]GroupConfig{{Shard: 5, Replica: 103, Voters: wire.ReplicaIDs([]uint64{101, 102}), Learners: wire.ReplicaIDs([]uint64{103})}})
 	if err != nil {
 		panic(err)
 	}
@@ -64,7 +64,7 @@ func goldens() map[string][]byte {
 		"remove":     bytes.Clone(remove),
 		"install":    install,
 		"snapshot":   header.Append(nil),
-		"checkpoint": c.Checkpoint(nil),
+		"checkpoint": c.checkpoint(nil),
 		"turn":       turn,
 		"cut":        cut,
 		"create":     create,

@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// Installation is a call of Snapshots.Install.
-type Installation struct {
+// installation is a call of Snapshots.Install.
+type installation struct {
 	Shard      sharding.ShardID
 	Generation uint32
 
@@ -135,5 +135,5 @@ func (c *Core) install(g *group) {
 	g.routes.Retain(g.isMember)
 	c.updateClock(g)
 	c.updateQuorum(g)
-	c.turn.Installs = append(c.turn.Installs, Installation{Shard: g.shard, Generation: g.generation, name: g.fileName(), image: g.install, in: in})
+	c.turn.Installs = append(c.turn.Installs, installation{Shard: g.shard, Generation: g.generation, name: g.fileName(), image: g.install, in: in})
 }

@@ -18,12 +18,12 @@ func pass(t *testing.T, c *Core) {
 		if !c.HasWork() {
 			return
 		}
-		turn := c.Begin()
-		out := append([]Envelope(nil), turn.Early...)
+		turn := c.beginTurn()
+		out := append([]envelope(nil), turn.Early...)
 		for p := c.records.nextTurn(); p != nil; p = c.records.nextTurn() {
 			c.records.onAppended(wal.Position{Segment: 1})
 		}
-		c.Finish()
+		c.finishTurn()
 		for _, m := range append(out, turn.Late...) {
 			if m.Raft.GetTo() == 12 {
 				agree(c, m.Raft)
@@ -52,17 +52,17 @@ func agree(c *Core, m *pb.Message) {
 // leadership that is not reported yet, when it no longer knows its followers'
 // progress.
 func TestTruncationKeepsEntriesThatAFollowerLacks(t *testing.T) {
-	c, err := NewCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
+	c, err := newCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.FinishCreate([]GroupConfig{{Shard: 1, Replica: 11, Voters: wire.ReplicaIDs([]uint64{11, 12, 13})}}); err != nil {
+	if err := c.finishCreate([]GroupConfig{{Shard: 1, Replica: 11, Voters: wire.ReplicaIDs([]uint64{11, 12, 13})}}); err != nil {
 		t.Fatal(err)
 	}
 	g := c.groups[1]
 	for range 40 {
 		if !g.leader {
-			c.Tick()
+			c.tickAll()
 			pass(t, c)
 		}
 	}
@@ -104,17 +104,17 @@ func TestTruncationKeepsEntriesThatAFollowerLacks(t *testing.T) {
 // have more entries than the leader. After a power cut, the group must not need
 // the removed member's vote again.
 func TestMembershipIsDurableBeforeItIsSent(t *testing.T) {
-	c, err := NewCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
+	c, err := newCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.FinishCreate([]GroupConfig{{Shard: 1, Replica: 11, Voters: wire.ReplicaIDs([]uint64{11, 12})}}); err != nil {
+	if err := c.finishCreate([]GroupConfig{{Shard: 1, Replica: 11, Voters: wire.ReplicaIDs([]uint64{11, 12})}}); err != nil {
 		t.Fatal(err)
 	}
 	g := c.groups[1]
 	for range 40 {
 		if !g.leader {
-			c.Tick()
+			c.tickAll()
 			pass(t, c)
 		}
 	}
@@ -127,20 +127,20 @@ func TestMembershipIsDurableBeforeItIsSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		unwritten := g.confUnwritten
-		turn := c.Begin()
+		turn := c.beginTurn()
 		for _, m := range turn.Early {
 			if asked += len(m.Raft.GetEntries()); unwritten {
 				t.Fatalf("%v leaves under a membership that is not in the log", m.Raft)
 			}
 		}
-		out := append([]Envelope(nil), turn.Early...)
+		out := append([]envelope(nil), turn.Early...)
 		for p := c.records.nextTurn(); p != nil; p = c.records.nextTurn() {
 			c.records.onAppended(wal.Position{Segment: 1})
 		}
 		if turn.MustSync {
 			durable = g.written.Conf.Index
 		}
-		c.Finish()
+		c.finishTurn()
 		if st, err := c.Status(1); err != nil || len(st.Voters) == 1 && durable != g.conf.Index {
 			t.Fatalf("told %v with a membership of index %d in the log, it is of %d: %v", st.Voters, durable, g.conf.Index, err)
 		}

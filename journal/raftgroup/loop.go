@@ -226,7 +226,7 @@ func (l *Loop) Status(shard sharding.ShardID) (s Status, err error) {
 
 // Statuses describes all replicas, sorted by shard.
 func (l *Loop) Statuses() (s []Status, err error) {
-	err = l.call(func() error { s = l.core.Statuses(); return nil })
+	err = l.call(func() error { s = l.core.statuses(); return nil })
 	return s, err
 }
 
@@ -264,7 +264,7 @@ func (l *Loop) run() {
 	defer ticker.Stop()
 	err := l.cycle(ticker)
 	if err == nil {
-		err = l.driver.FinalRecord()
+		err = l.driver.finalRecord()
 	}
 	l.rejectQueued(l.inbox.Close())
 	if err != nil {
@@ -347,7 +347,7 @@ func (l *Loop) drain() {
 		}
 	}
 	for _, s := range w.Stopped {
-		l.core.ReplicaStopped(s)
+		l.core.replicaStopped(s)
 	}
 	for i := range w.Messages {
 		l.core.Step(w.Messages[i].From, w.Messages[i].Message)
@@ -373,7 +373,7 @@ func (l *Loop) drain() {
 // rejectQueued fails the requests that no turn will process. Proposals that raft
 // already holds keep an unknown outcome.
 func (l *Loop) rejectQueued(w inboxWork) {
-	dropped, reads := l.core.Abandon()
+	dropped, reads := l.core.abandon()
 	for _, p := range dropped {
 		l.opts.Sink.ProposalDropped(p.Shard, p.Fence, p.Proposal, p.Err)
 	}

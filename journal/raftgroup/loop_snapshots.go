@@ -64,7 +64,7 @@ func (l *Loop) sendSnapshots() {
 	for o := range l.sending.queue {
 		err := l.sendSnapshot(o)
 		o.Release()
-		l.enqueue(func() { l.core.ReportSnapshot(o, err) })
+		l.enqueue(func() { l.core.reportSnapshot(o, err) })
 	}
 }
 

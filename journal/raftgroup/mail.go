@@ -10,13 +10,13 @@ import (
 
 // mail collects messages to other nodes.
 type mail struct {
-	waiting []Envelope // messages that come from no raft.Ready; sent with the next turn
+	waiting []envelope // messages that come from no raft.Ready; sent with the next turn
 	stats   *Counters
 }
 
 // post adds a message for the node of its replica, or drops it if that node is
 // unknown.
-func (p *mail) post(box []Envelope, g *group, m *pb.Message) []Envelope {
+func (p *mail) post(box []envelope, g *group, m *pb.Message) []envelope {
 	if g.delayed.delay(m, g.expectsEntries()) {
 		return box
 	}
@@ -26,11 +26,11 @@ func (p *mail) post(box []Envelope, g *group, m *pb.Message) []Envelope {
 		return box
 	}
 	p.stats.MessagesSent++
-	return append(box, Envelope{wire.Message{Shard: g.shard, Raft: m}, to})
+	return append(box, envelope{wire.Message{Shard: g.shard, Raft: m}, to})
 }
 
 // collect moves the waiting messages into the box.
-func (p *mail) collect(box []Envelope) []Envelope {
+func (p *mail) collect(box []envelope) []envelope {
 	box = append(box, p.waiting...)
 	clear(p.waiting)
 	p.waiting = p.waiting[:0]
@@ -42,7 +42,7 @@ func (p *mail) sendNote(g *group, note byte, to uint64) {
 	if to == g.replica || !g.routes.IsAlive(to) {
 		return
 	}
-	p.waiting = append(p.waiting, Envelope{to: g.routes.Locate(to), Message: wire.Message{Shard: g.shard, Note: note, Raft: &pb.Message{
+	p.waiting = append(p.waiting, envelope{to: g.routes.Locate(to), Message: wire.Message{Shard: g.shard, Note: note, Raft: &pb.Message{
 		Type: pb.MsgHeartbeatResp.Enum(), From: new(g.replica), To: new(to), Term: new(max(g.term, 1)),
 	}}})
 }
@@ -52,7 +52,7 @@ func (p *mail) sendSleep(g *group, to uint64) {
 	if to == g.replica || !g.routes.IsAlive(to) {
 		return
 	}
-	p.waiting = append(p.waiting, Envelope{to: g.routes.Locate(to), Message: wire.Message{Shard: g.shard, Note: wire.NoteSleep, Raft: &pb.Message{
+	p.waiting = append(p.waiting, envelope{to: g.routes.Locate(to), Message: wire.Message{Shard: g.shard, Note: wire.NoteSleep, Raft: &pb.Message{
 		Type: pb.MsgHeartbeat.Enum(), From: new(g.replica), To: new(to), Term: new(g.term), Commit: new(g.hard.Commit),
 	}}})
 }

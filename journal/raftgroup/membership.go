@@ -16,11 +16,11 @@ type ReplicaRef struct {
 	Replica sharding.ReplicaID
 }
 
-// RemoveRecord returns the payload of the log record that removes replicas, and
-// the replicas that are present. The groups are gone once FinishRemove is
+// removeRecord returns the payload of the log record that removes replicas, and
+// the replicas that are present. The groups are gone once finishRemove is
 // called. Replicas that were removed before are skipped; the payload is nil if
 // no replica is left to remove.
-func (c *Core) RemoveRecord(refs []ReplicaRef) (payload []byte, present []ReplicaRef, err error) {
+func (c *Core) removeRecord(refs []ReplicaRef) (payload []byte, present []ReplicaRef, err error) {
 	b := wire.BeginList(c.buf[:0], 0)
 	for i, ref := range refs {
 		g := c.groups[ref.Shard]
@@ -41,27 +41,27 @@ func (c *Core) RemoveRecord(refs []ReplicaRef) (payload []byte, present []Replic
 	return b, present, nil
 }
 
-// FinishRemove ends the groups of a record that was synced. Their pending requests
+// finishRemove ends the groups of a record that was synced. Their pending requests
 // are reported as in a stopped loop: a proposal that raft already had has an
 // unknown outcome.
-func (c *Core) FinishRemove(refs []ReplicaRef) *Turn {
-	t := &Turn{}
+func (c *Core) finishRemove(refs []ReplicaRef) *turn {
+	t := &turn{}
 	for _, ref := range refs {
 		g := c.groups[ref.Shard]
 		c.former[ref.Shard] = wire.FormerReplica{Replica: ref.Replica, Generation: g.generation}
 		c.remove(g)
 		for _, p := range g.proposals {
-			t.Dropped = append(t.Dropped, DroppedProposal{g.shard, p.fence, p.number, ErrUnknownShard})
+			t.Dropped = append(t.Dropped, droppedProposal{g.shard, p.fence, p.number, ErrUnknownShard})
 		}
 		g.proposals = nil
 		for _, token := range g.reads.TakeAll() {
-			t.Reads = append(t.Reads, ReadResult{Shard: g.shard, Token: token, Err: ErrUnknownShard})
+			t.Reads = append(t.Reads, readResult{Shard: g.shard, Token: token, Err: ErrUnknownShard})
 		}
 		if g.leader || g.lead != 0 {
-			t.Leaders = append(t.Leaders, LeaderChange{g.shard, sharding.Term(g.term), 0, false})
+			t.Leaders = append(t.Leaders, leaderChange{g.shard, sharding.Term(g.term), 0, false})
 		}
 		if g.reportedQuorum {
-			t.Quorums = append(t.Quorums, QuorumChange{g.shard, false})
+			t.Quorums = append(t.Quorums, quorumChange{g.shard, false})
 		}
 		c.transfers.discardAll(g)
 	}
@@ -75,7 +75,7 @@ func (d *Driver) Remove(refs []ReplicaRef) (err error, logged bool) {
 	if d.opts.Snapshots == nil {
 		return fmt.Errorf("remove replicas: %w", errNoSnapshots), false
 	}
-	payload, present, err := d.core.RemoveRecord(refs)
+	payload, present, err := d.core.removeRecord(refs)
 	if err != nil || payload == nil {
 		return err, false
 	}
@@ -85,7 +85,7 @@ func (d *Driver) Remove(refs []ReplicaRef) (err error, logged bool) {
 	if _, err := d.opts.Log.Sync(); err != nil {
 		return err, true
 	}
-	d.report(d.core.FinishRemove(present))
+	d.report(d.core.finishRemove(present))
 	for _, ref := range present {
 		d.opts.Snapshots.Drop(ref.Shard, d.core.former[ref.Shard].Generation+1)
 	}

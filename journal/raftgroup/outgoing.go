@@ -4,9 +4,9 @@ import (
 	"context"
 )
 
-// ReportSnapshot reports the outcome of a snapshot: nil if the other node has
+// reportSnapshot reports the outcome of a snapshot: nil if the other node has
 // stored it durably. After a failure raft retries with increasing delays.
-func (c *Core) ReportSnapshot(o *Outgoing, err error) {
+func (c *Core) reportSnapshot(o *Outgoing, err error) {
 	g := c.groups[o.Shard]
 	status, there := c.transfers.finishSend(g, o, err)
 	if !there {
@@ -28,7 +28,7 @@ func (d *Driver) TakeSnapshots() []*Outgoing {
 	for _, o := range wanted {
 		err := o.Prepare(context.Background(), d.opts.Logger, func(direct bool) error { return d.core.transfers.begin(d.core.groups[o.Shard], o, direct) })
 		if err != nil {
-			d.core.ReportSnapshot(o, err)
+			d.core.reportSnapshot(o, err)
 			continue
 		}
 		out = append(out, o)
@@ -43,10 +43,10 @@ func (d *Driver) dispatch(snapshots []*Outgoing) {
 		if d.ship == nil {
 			d.outgoing = append(d.outgoing, o)
 		} else if err := d.ship(o); err != nil {
-			d.core.ReportSnapshot(o, err)
+			d.core.reportSnapshot(o, err)
 		}
 	}
 }
 
 // ReportSnapshot reports the outcome of a snapshot from TakeSnapshots.
-func (d *Driver) ReportSnapshot(o *Outgoing, err error) { d.core.ReportSnapshot(o, err) }
+func (d *Driver) ReportSnapshot(o *Outgoing, err error) { d.core.reportSnapshot(o, err) }

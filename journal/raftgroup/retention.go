@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Checkpoint appends to dst the state that a reader needs to start at this
+// checkpoint appends to dst the state that a reader needs to start at this
 // point of the log: the groups as the records appended so far left them.
-func (c *Core) Checkpoint(dst []byte) []byte {
+func (c *Core) checkpoint(dst []byte) []byte {
 	dst = wire.BeginCheckpoint(dst, c.retention.watermark, len(c.order))
 	for _, g := range c.order {
 		dst = wire.AppendImage(dst, &g.written)

@@ -44,7 +44,7 @@ func TestIdleGroupsSleep(t *testing.T) {
 	for range 200 {
 		for _, n := range d.nodes {
 			n.hear()
-			n.driver.core.Tick()
+			n.driver.core.tickAll()
 			if n.driver.core.HasWork() {
 				t.Fatal("a tick of sleeping groups gives work to do")
 			}

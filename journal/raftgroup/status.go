@@ -45,8 +45,8 @@ func (c *Core) Status(shard sharding.ShardID) (Status, error) {
 	return g.status(), nil
 }
 
-// Statuses returns the status of all replicas, sorted by shard.
-func (c *Core) Statuses() []Status {
+// statuses returns the status of all replicas, sorted by shard.
+func (c *Core) statuses() []Status {
 	out := make([]Status, len(c.order))
 	for i, g := range c.order {
 		out[i] = g.status()
@@ -120,10 +120,10 @@ func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change
 	return err
 }
 
-// FinalRecord returns the payload of a turn record with all state that was not
+// finalRecord returns the payload of a turn record with all state that was not
 // written because no turn required it, or nil if there is no such state. It is
 // used only when a loop ends. Entries of an unfinished turn are not included.
-func (c *Core) FinalRecord() []byte {
+func (c *Core) finalRecord() []byte {
 	b := append(c.buf[:0], wire.PayloadVersion)
 	for _, g := range c.order {
 		if !g.hardUnwritten && !g.confUnwritten {

@@ -371,7 +371,7 @@ func (g *group) commitSteady(own uint64) {
 }
 
 // postDue posts the commit index if it must not wait for the next entries.
-func (c *Core) postDue(box []Envelope, g *group) []Envelope {
+func (c *Core) postDue(box []envelope, g *group) []envelope {
 	if g.expectsEntries() {
 		return box
 	}
@@ -380,7 +380,7 @@ func (c *Core) postDue(box []Envelope, g *group) []Envelope {
 
 // postCommit posts the commit index of a steady leader to the members to which
 // it was not sent yet.
-func (p *mail) postCommit(box []Envelope, g *group) []Envelope {
+func (p *mail) postCommit(box []envelope, g *group) []envelope {
 	if !g.leader {
 		return box
 	}

@@ -42,7 +42,7 @@ func newTwins(t *testing.T, nodes, shards int) *twins {
 		for s := 1; s <= shards; s++ {
 			all = append(all, sharding.ShardID(s))
 		}
-		d.nodes[0].driver.Core().Campaign(all)
+		d.nodes[0].driver.Core().campaignNow(all)
 		d.settle()
 		d.until("leaders", 60, func() bool { return d.led(shards) })
 	}
@@ -151,7 +151,7 @@ func TestSteadyTurnsAgreeWithRaft(t *testing.T) {
 					w.do("flush and ask for the status", func(d *drill) {
 						for _, n := range d.nodes {
 							n.machine.flush()
-							n.driver.Core().Statuses()
+							n.driver.Core().statuses()
 						}
 					})
 				case k < 19 && cutFor == 0:
@@ -213,7 +213,7 @@ func (w *twins) recover() {
 		var recs [2]*recovery.Recovered
 		for k, d := range w.both {
 			n := d.nodes[i]
-			if err := n.driver.FinalRecord(); err != nil {
+			if err := n.driver.finalRecord(); err != nil {
 				w.t.Fatal(err)
 			}
 			log, err := wal.Open(n.fs, "wal", wal.Options{Rand: func() uint64 { return 7 }})

@@ -46,10 +46,10 @@ func (l *Loop) ReplicaStopped(s StoppedReplica) {
 	_ = l.inbox.Put(func(w *inboxWork) error { w.Stopped = append(w.Stopped, s); return nil })
 }
 
-// ReplicaStopped makes a replica step aside because its state machine has
+// replicaStopped makes a replica step aside because its state machine has
 // stopped. The reason stays until the replica's generation ends; only
 // StopDamaged replaces another reason.
-func (c *Core) ReplicaStopped(s StoppedReplica) {
+func (c *Core) replicaStopped(s StoppedReplica) {
 	g := c.groups[s.Shard]
 	if g == nil || g.generation != s.Generation || g.stopped >= s.Reason {
 		return
@@ -113,7 +113,7 @@ func (c *Core) acceptsMessage(g *group, m *pb.Message) bool {
 // stoppedGroups are the groups whose state machine has stopped.
 type stoppedGroups struct {
 	groups   []*group
-	failures []Failure // panics of raft that are not reported yet
+	failures []failure // panics of raft that are not reported yet
 }
 
 func (s *stoppedGroups) remove(g *group) {
@@ -129,7 +129,7 @@ func (s *stoppedGroups) bytes() (n int64) {
 }
 
 // takeFailures returns the failures since the last call.
-func (s *stoppedGroups) takeFailures() []Failure {
+func (s *stoppedGroups) takeFailures() []failure {
 	out := s.failures
 	s.failures = nil
 	return out
@@ -199,8 +199,8 @@ func (g *group) others() (ids []uint64) {
 	return ids
 }
 
-// Failure is a call of Options.OnGroupFailed.
-type Failure struct {
+// failure is a call of Options.OnGroupFailed.
+type failure struct {
 	Shard sharding.ShardID
 	Err   error
 }
@@ -227,10 +227,10 @@ func (c *Core) fail(g *group, err error) {
 	}
 	g.failed = true
 	g.steady = steady{}
-	c.ReplicaStopped(StoppedReplica{Shard: g.shard, Generation: g.generation, Reason: sharding.StopDamaged})
+	c.replicaStopped(StoppedReplica{Shard: g.shard, Generation: g.generation, Reason: sharding.StopDamaged})
 	c.clocks.stop(g)
 	c.markDirty(g)
-	c.stopped.failures = append(c.stopped.failures, Failure{g.shard, err})
+	c.stopped.failures = append(c.stopped.failures, failure{g.shard, err})
 }
 
 // beginFailed is the turn of a failed group: it reports that it no longer
@@ -242,10 +242,10 @@ func (c *Core) beginFailed(g *group) {
 	}
 	if g.leader || g.lead != 0 {
 		g.leadership.clear()
-		c.turn.Leaders = append(c.turn.Leaders, LeaderChange{g.shard, sharding.Term(g.term), 0, false})
+		c.turn.Leaders = append(c.turn.Leaders, leaderChange{g.shard, sharding.Term(g.term), 0, false})
 	}
 	for _, p := range g.proposals {
-		c.turn.Dropped = append(c.turn.Dropped, DroppedProposal{g.shard, p.fence, p.number, ErrNotLeader})
+		c.turn.Dropped = append(c.turn.Dropped, droppedProposal{g.shard, p.fence, p.number, ErrNotLeader})
 	}
 	g.proposals, g.readyWaits = nil, false
 	c.turn.Reads = g.failReads(c.turn.Reads)

@@ -16,7 +16,7 @@ import (
 // stop reports to a node that its replica of a shard has stopped.
 func (n *drilled) stop(shard int, why sharding.StopReason) {
 	core := n.driver.Core()
-	core.ReplicaStopped(StoppedReplica{Shard: sharding.ShardID(shard), Generation: core.groups[sharding.ShardID(shard)].generation, Reason: why})
+	core.replicaStopped(StoppedReplica{Shard: sharding.ShardID(shard), Generation: core.groups[sharding.ShardID(shard)].generation, Reason: why})
 	n.d.settle()
 }
 
@@ -32,7 +32,7 @@ func TestStoppedLeaderTransfersLeadership(t *testing.T) {
 		d.write(1, "before", 0, 1, 2)
 		term := n.sink.leader(1).Term
 		core := n.driver.Core()
-		core.ReplicaStopped(StoppedReplica{Shard: 1, Reason: why})
+		core.replicaStopped(StoppedReplica{Shard: 1, Reason: why})
 		if err := core.Propose(1, term, 7, []byte("late")); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestStoppedReplicaIsNeverElected(t *testing.T) {
 	})
 	for s := 1; s <= 8; s++ {
 		d.write(s, "with one whole replica", 2)
-		d.nodes[0].driver.Core().Campaign([]sharding.ShardID{sharding.ShardID(s)})
+		d.nodes[0].driver.Core().campaignNow([]sharding.ShardID{sharding.ShardID(s)})
 	}
 	for range 40 {
 		d.beat()
@@ -185,13 +185,13 @@ func TestLaterGenerationIsNotStopped(t *testing.T) {
 	core := d.nodes[0].driver.Core()
 	g := core.groups[1]
 	g.generation = 4
-	core.ReplicaStopped(StoppedReplica{Shard: 1, Generation: 3, Reason: sharding.StopDamaged})
-	core.ReplicaStopped(StoppedReplica{Shard: 9, Generation: 4, Reason: sharding.StopDamaged})
+	core.replicaStopped(StoppedReplica{Shard: 1, Generation: 3, Reason: sharding.StopDamaged})
+	core.replicaStopped(StoppedReplica{Shard: 9, Generation: 4, Reason: sharding.StopDamaged})
 	if g.stopped != sharding.NotStopped {
 		t.Fatal("the generation before has stopped this one")
 	}
 	for _, why := range []sharding.StopReason{sharding.StopUnsupported, sharding.StopDamaged, sharding.StopUnsupported} {
-		core.ReplicaStopped(StoppedReplica{Shard: 1, Generation: 4, Reason: why})
+		core.replicaStopped(StoppedReplica{Shard: 1, Generation: 4, Reason: why})
 	}
 	if g.stopped != sharding.StopDamaged || len(core.stopped.groups) != 1 {
 		t.Fatalf("stopped as %v, %d times", g.stopped, len(core.stopped.groups))
@@ -249,7 +249,7 @@ func TestStoppedReplicaDoesNotPinSegments(t *testing.T) {
 		if size, record := n.driver.core.groups[1].log.Bytes(), n.driver.core.opts.MaxRecordBytes; size < 2*int64(record) {
 			t.Fatalf("the log has %d bytes, a record %d", size, record)
 		}
-		n.driver.Core().ReplicaStopped(StoppedReplica{Shard: 1, Generation: n.driver.core.groups[1].generation, Reason: sharding.StopDamaged})
+		n.driver.Core().replicaStopped(StoppedReplica{Shard: 1, Generation: n.driver.core.groups[1].generation, Reason: sharding.StopDamaged})
 		n.fs.CutAfter(300 + 37*cut)
 		for range 300 {
 			n.driver.Core().Propose(2, n.sink.leader(2).Term, 1, make([]byte, 900))

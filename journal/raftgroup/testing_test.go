@@ -99,20 +99,20 @@ func (m *machine) index(shard sharding.ShardID) uint64 {
 // sink records the calls it receives.
 type sink struct {
 	mu      sync.Mutex
-	leaders map[sharding.ShardID]LeaderChange
+	leaders map[sharding.ShardID]leaderChange
 	quorums map[sharding.ShardID]bool
-	dropped []DroppedProposal
-	reads   map[uint64]ReadResult
+	dropped []droppedProposal
+	reads   map[uint64]readResult
 }
 
 func newSink() *sink {
-	return &sink{leaders: map[sharding.ShardID]LeaderChange{}, quorums: map[sharding.ShardID]bool{}, reads: map[uint64]ReadResult{}}
+	return &sink{leaders: map[sharding.ShardID]leaderChange{}, quorums: map[sharding.ShardID]bool{}, reads: map[uint64]readResult{}}
 }
 
 func (s *sink) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leaders[shard] = LeaderChange{shard, term, leader, self}
+	s.leaders[shard] = leaderChange{shard, term, leader, self}
 }
 
 func (s *sink) QuorumChanged(shard sharding.ShardID, ok bool) {
@@ -130,38 +130,38 @@ func (s *sink) quorum(shard sharding.ShardID) bool {
 func (s *sink) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropped = append(s.dropped, DroppedProposal{shard, fence, proposal, err})
+	s.dropped = append(s.dropped, droppedProposal{shard, fence, proposal, err})
 }
 
 func (s *sink) ReadConfirmed(shard sharding.ShardID, token uint64, index uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reads[token] = ReadResult{shard, token, index, nil}
+	s.reads[token] = readResult{shard, token, index, nil}
 }
 
 func (s *sink) ReadFailed(shard sharding.ShardID, token uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reads[token] = ReadResult{shard, token, 0, err}
+	s.reads[token] = readResult{shard, token, 0, err}
 }
 
-func (s *sink) leader(shard sharding.ShardID) LeaderChange {
+func (s *sink) leader(shard sharding.ShardID) leaderChange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leaders[shard]
 }
 
-func (s *sink) read(token uint64) (ReadResult, bool) {
+func (s *sink) read(token uint64) (readResult, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.reads[token]
 	return r, ok
 }
 
-func (s *sink) drops() []DroppedProposal {
+func (s *sink) drops() []droppedProposal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]DroppedProposal(nil), s.dropped...)
+	return append([]droppedProposal(nil), s.dropped...)
 }
 
 // handTicker ticks when the test sends to it.

@@ -29,7 +29,7 @@ type Outgoing struct {
 	Node sharding.NodeID
 	// state is written to the file or, without a file, streamed.
 	state statefile.Pinned
-	file  *snapdir.SendFile
+	file  *snapdir.SendFile // nil if the snapshot is streamed
 	files *snapdir.Dir
 	// again means that an earlier attempt to send the file was interrupted. The
 	// first offset bytes, which the receiver has, are not sent again.
@@ -99,16 +99,16 @@ func (o *Outgoing) Release() {
 	}
 }
 
-// newOutgoing returns a snapshot for the node, which is empty if unknown. Begin chooses
+// newOutgoing returns a snapshot for the node, which is empty if unknown. begin chooses
 // its state.
 func newOutgoing(header wire.SnapshotHeader, node sharding.NodeID) *Outgoing {
 	return &Outgoing{SnapshotHeader: header, Node: node}
 }
 
-// Begin sets the source: a state to be streamed, a state to be written to the
+// begin sets the source: a state to be streamed, a state to be written to the
 // file, or a complete file. again means that an earlier transfer of the file
 // was interrupted.
-func (o *Outgoing) Begin(files *snapdir.Dir, state statefile.Pinned, file *snapdir.SendFile, again bool) {
+func (o *Outgoing) begin(files *snapdir.Dir, state statefile.Pinned, file *snapdir.SendFile, again bool) {
 	o.files, o.state, o.file = files, state, file
 	o.again = o.again || again && file != nil && state == nil
 	if file != nil {
@@ -116,8 +116,8 @@ func (o *Outgoing) Begin(files *snapdir.Dir, state statefile.Pinned, file *snapd
 	}
 }
 
-// ReleaseFile ends the use of the file and returns it, nil if there is none.
-func (o *Outgoing) ReleaseFile() *snapdir.SendFile {
+// releaseFile ends the use of the file and returns it, nil if there is none.
+func (o *Outgoing) releaseFile() *snapdir.SendFile {
 	f := o.file
 	if o.file = nil; f != nil {
 		f.Release()
@@ -125,17 +125,11 @@ func (o *Outgoing) ReleaseFile() *snapdir.SendFile {
 	return f
 }
 
-// File returns the file that the snapshot is sent from, nil if it is streamed.
-func (o *Outgoing) File() *snapdir.SendFile { return o.file }
+// isResumed reports whether the transfer continued an interrupted transfer.
+func (o *Outgoing) isResumed() bool { return o.offset > 0 }
 
-// Damage returns the damage found in the file.
-func (o *Outgoing) Damage() error { return o.damage }
-
-// IsResumed reports whether the transfer continued an interrupted transfer.
-func (o *Outgoing) IsResumed() bool { return o.offset > 0 }
-
-// Prepare makes a snapshot ready to be sent. begin chooses the state and calls
-// Begin; the slow part happens here, on the sending goroutine. If there is no
+// Prepare makes a snapshot ready to be sent. The argument begin chooses the state and calls
+// o.begin; the slow part happens here, on the sending goroutine. If there is no
 // space for a file the state is streamed directly, and the transfer cannot be
 // resumed after an interruption.
 func (o *Outgoing) Prepare(ctx context.Context, log *slog.Logger, begin func(direct bool) error) error {

@@ -110,7 +110,7 @@ func (t *transfers) ship(out []*Outgoing, g *group, m *pb.Message) []*Outgoing {
 // begin chooses the state to send and pins the log entries that follow. It is
 // either the group's existing file, or a state that is to be written to a new
 // file; the state's index may differ from the index that raft was given. A
-// direct transfer streams the state from the store instead. Core.ReportSnapshot
+// direct transfer streams the state from the store instead. Core.reportSnapshot
 // must be called even after an error.
 func (t *transfers) begin(g *group, o *Outgoing, direct bool) error {
 	t.detach(g, o)
@@ -138,7 +138,7 @@ func (t *transfers) begin(g *group, o *Outgoing, direct bool) error {
 	}
 	o.Index, o.IndexTerm = h.Index, h.Term
 	o.Members = wire.Membership{Index: g.conf.Index, State: proto.Clone(g.conf.State).(*pb.ConfState)}
-	o.Begin(t.files, state, file, g.transfer.pins.Set(uint64(o.To), h.Index))
+	o.begin(t.files, state, file, g.transfer.pins.Set(uint64(o.To), h.Index))
 	return nil
 }
 
@@ -163,7 +163,7 @@ func (t *transfers) discardFile(g *group) {
 
 // detach ends the use of a file by a transfer.
 func (t *transfers) detach(g *group, o *Outgoing) {
-	f := o.ReleaseFile()
+	f := o.releaseFile()
 	if f == nil {
 		return
 	}
@@ -181,16 +181,16 @@ func (t *transfers) finishSend(g *group, o *Outgoing, err error) (status raft.Sn
 	o.Release()
 	t.sending--
 	until := t.now // a snapshot without a file, or with a damaged file, starts over
-	if damage := o.Damage(); damage != nil {
+	if damage := o.damage; damage != nil {
 		t.stats.SnapshotFilesDamaged++
 		t.opts.Logger.Error("snapshot file is damaged; writing it again", "shard_id", uint64(o.Shard), "error", damage)
-		if g != nil && g.transfer.file == o.File() {
+		if g != nil && g.transfer.file == o.file {
 			g.transfer.file = nil
 		}
-	} else if f := o.File(); f != nil && !f.HasFailed() {
+	} else if f := o.file; f != nil && !f.HasFailed() {
 		until += resumeTicks
 	}
-	if o.IsResumed() {
+	if o.isResumed() {
 		t.stats.SnapshotsResumed++
 	}
 	t.detach(g, o)

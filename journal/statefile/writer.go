@@ -106,9 +106,6 @@ func (w *Writer) appendTail(b []byte) []byte {
 	return append(b, w.tail.Digest[:]...)
 }
 
-// Trailer returns the trailer of the stream, once it was read to its end.
-func (w *Writer) Trailer() Trailer { return w.tail }
-
 // Close closes the source.
 func (w *Writer) Close() error {
 	if w.err == nil {

@@ -30,9 +30,6 @@ func (b *Batch) Reset() { b.buf, b.kvs = b.buf[:0], b.kvs[:0] }
 // Len returns the number of pairs.
 func (b *Batch) Len() int { return len(b.kvs) }
 
-// Bytes returns the size of keys and values.
-func (b *Batch) Bytes() int { return len(b.buf) }
-
 // Key returns an empty scratch slice to append a key to.
 func (b *Batch) Key() []byte { return b.key[:0] }
 

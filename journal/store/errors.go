@@ -13,7 +13,7 @@ var (
 	// ErrNoRoom: the disk has no space for the store's writes. The data is
 	// intact; free space and open the store again.
 	ErrNoRoom = errors.New("journal store: no space left on the disk")
-	// ErrValueTooLarge: a value exceeds MaxValueBytes. The parts of the batch
+	// ErrValueTooLarge: a value exceeds maxValueBytes. The parts of the batch
 	// after that value were not written; the caller must stop.
 	ErrValueTooLarge = errors.New("journal store: value too large")
 	// ErrVersion: the version of a batch is not above the version of the last

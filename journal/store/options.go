@@ -112,10 +112,10 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// MaxValueBytes bounds a value's body. Badger would store larger values in its
+// maxValueBytes bounds a value's body. Badger would store larger values in its
 // value log, which returns an empty value for damaged data. The bound is 1 MiB
 // minus the frame, and less with memtables below 7 MiB.
-func (o Options) MaxValueBytes() int {
+func (o Options) maxValueBytes() int {
 	return int(o.withDefaults().valueThreshold()) - frameBytes - 1
 }
 

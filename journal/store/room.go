@@ -6,29 +6,29 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// FreeBytes returns the space left to this process on the store's file system,
+// freeBytes returns the space left to this process on the store's file system,
 // and the size of that file system.
-func (s *Store) FreeBytes() (free, total uint64, err error) { return disk.Space(s.dir) }
+func (s *Store) freeBytes() (free, total uint64, err error) { return disk.Space(s.dir) }
 
-// ReserveBytes returns the space that the store may use without another Write:
+// reserveBytes returns the space that the store may use without another Write:
 // for the memtables' logs, for the tables produced from the memtables, and for
 // one compaction. If the free space falls below it, the process risks SIGBUS,
 // because Badger writes its logs and tables through mappings of sparse files.
-func (s *Store) ReserveBytes() uint64 {
+func (s *Store) reserveBytes() uint64 {
 	mem := uint64(s.opts.MemTableBytes)
 	return uint64(s.opts.Memtables+1)*3*mem + 8*mem
 }
 
-// Room reports whether the file system has ReserveBytes of free space. It takes
+// Room reports whether the file system has reserveBytes of free space. It takes
 // microseconds. A Write without that space may end the process.
 func (s *Store) Room() bool {
-	free, _, err := s.FreeBytes()
-	return err != nil || free >= s.ReserveBytes() // if the free space is unknown, writes must not be blocked
+	free, _, err := s.freeBytes()
+	return err != nil || free >= s.reserveBytes() // if the free space is unknown, writes must not be blocked
 }
 
 // hasSpaceToClose reports whether there is space for the writes of Close.
 func (s *Store) hasSpaceToClose() bool {
-	free, _, err := s.FreeBytes()
+	free, _, err := s.freeBytes()
 	return s.opts.ReadOnly || err != nil || free >= uint64(s.opts.Memtables+1)*uint64(s.opts.MemTableBytes)
 }
 

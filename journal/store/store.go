@@ -40,8 +40,8 @@ type Store struct {
 // Dir returns the directory of the store.
 func (s *Store) Dir() string { return s.dir }
 
-// MaxValueBytes bounds a value's body.
-func (s *Store) MaxValueBytes() int { return s.opts.MaxValueBytes() }
+// maxValueBytes bounds a value's body.
+func (s *Store) maxValueBytes() int { return s.opts.maxValueBytes() }
 
 // MaxVersion returns the highest version in the store, durable or not: the
 // version of the last Write or, before the first Write, the version found by
@@ -140,7 +140,7 @@ func (s *Store) commitPart(txn *badger.Txn, version uint64, rest func(time.Durat
 
 func (s *Store) entry(b *Batch, i int, e *badger.Entry) (*badger.Entry, error) {
 	p := b.kvs[i]
-	if p.end-p.value > s.MaxValueBytes()+frameBytes {
+	if p.end-p.value > s.maxValueBytes()+frameBytes {
 		return nil, fmt.Errorf("%w: %d bytes in %s", ErrValueTooLarge, p.end-p.value, DescribeKey(b.buf[p.key:p.value]))
 	}
 	e.Key = b.buf[p.key:p.value:p.value]

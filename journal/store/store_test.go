@@ -340,7 +340,7 @@ func TestOpenRefusesDamage(t *testing.T) {
 func TestMaxValueBytes(t *testing.T) {
 	for _, opts := range []Options{small, {}} {
 		s := open(t, t.TempDir(), opts)
-		most := s.MaxValueBytes()
+		most := s.maxValueBytes()
 		for version, n := range []int{most - 1, most, most + 1} {
 			var b Batch
 			b.Put(key(1, 1), make([]byte, n))
@@ -365,12 +365,12 @@ func TestMaxValueBytes(t *testing.T) {
 
 func TestRoom(t *testing.T) {
 	s := open(t, t.TempDir(), small)
-	free, total, err := s.FreeBytes()
-	if err != nil || free == 0 || free > total || s.ReserveBytes() < 1<<20 {
-		t.Fatal(free, total, s.ReserveBytes(), err)
+	free, total, err := s.freeBytes()
+	if err != nil || free == 0 || free > total || s.reserveBytes() < 1<<20 {
+		t.Fatal(free, total, s.reserveBytes(), err)
 	}
-	if s.Room() != (free >= s.ReserveBytes()) {
-		t.Errorf("room %v with %d bytes free, %d are to be kept", s.Room(), free, s.ReserveBytes())
+	if s.Room() != (free >= s.reserveBytes()) {
+		t.Errorf("room %v with %d bytes free, %d are to be kept", s.Room(), free, s.reserveBytes())
 	}
 }
 

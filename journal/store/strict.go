@@ -73,11 +73,11 @@ func (s *Store) StrictGet(key []byte, at uint64) (body []byte, found bool, err e
 	return body, true, nil
 }
 
-// StrictCheck verifies every table that may contain keys with the prefix, block
+// strictCheck verifies every table that may contain keys with the prefix, block
 // by block and value by value, as StrictGet does. nil proves that rows missing
-// from a scan of the prefix are in no table. StrictCheck is for callers that
+// from a scan of the prefix are in no table. strictCheck is for callers that
 // found a row missing. Errors are as for StrictGet.
-func (s *Store) StrictCheck(prefix []byte) error {
+func (s *Store) strictCheck(prefix []byte) error {
 	s.strict.Lock()
 	defer s.strict.Unlock()
 	tables, unpin, err := s.pin()

@@ -187,11 +187,11 @@ func TestStrictGetNamesTheTableThatHidesAKey(t *testing.T) {
 			}
 		}
 		if named > 0 {
-			if err := s.StrictCheck(key(1, 0)[:prefixBytes]); !errors.Is(err, journal.ErrDamaged) {
+			if err := s.strictCheck(key(1, 0)[:prefixBytes]); !errors.Is(err, journal.ErrDamaged) {
 				t.Errorf("the tables of the shard are said to be whole: %v", err)
 			}
 		}
-		if err := s.StrictCheck(AppendPrefix(nil, 2, 0, ClassMeta)); err != nil {
+		if err := s.strictCheck(AppendPrefix(nil, 2, 0, ClassMeta)); err != nil {
 			t.Errorf("tables of another shard: %v", err)
 		}
 		view.Close()
@@ -244,7 +244,7 @@ func TestStrictGetWhileTablesAreMerged(t *testing.T) {
 		if body, found := strictly(t, s, key(1, rand.IntN(100)), s.MaxVersion()); !found || len(body) < 2000 {
 			t.Error("a key that is always there is not found")
 		}
-		if err := s.StrictCheck(key(1, 0)); err != nil {
+		if err := s.strictCheck(key(1, 0)); err != nil {
 			t.Error(err)
 		}
 		if len(first) < newTables {
@@ -289,7 +289,7 @@ func TestUnreadableTablesAreNamed(t *testing.T) {
 	name := filepath.Base(tableNames(t, s)[0])
 	bad.name.Store(name)
 	_, _, strict := s.StrictGet(key(1, 6), 2)
-	check := s.StrictCheck(key(1, 6))
+	check := s.strictCheck(key(1, 6))
 	closeStore(t, s)
 	_, start := Open(dir, opts)
 	for _, err := range []error{strict, check, start} {

@@ -139,7 +139,7 @@ func refused(t *testing.T, w *testLog, file string) *DamageError {
 	if !strings.Contains(err.Error(), "hostd recover --accept-loss") || !strings.Contains(err.Error(), file) {
 		t.Errorf("the error does not help: %v", err)
 	}
-	report, err := Verify(w.disk, testDir)
+	report, err := verify(w.disk, testDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +390,7 @@ func TestTruncatedRecordsAreNeverReadAgain(t *testing.T) {
 // must report each place and write nothing.
 func TestVerifyReportsEveryDamage(t *testing.T) {
 	w := threeSegments(t)
-	whole, err := Verify(w.disk, testDir)
+	whole, err := verify(w.disk, testDir)
 	if err != nil || len(whole.Findings) != 0 || whole.Records != 30 || whole.Bytes != 30000 || len(whole.Segments) != 3 ||
 		whole.Mark != whole.Tail || whole.ID != w.ID() {
 		t.Fatalf("a whole log: %+v, %v", whole, err)
@@ -405,7 +405,7 @@ func TestVerifyReportsEveryDamage(t *testing.T) {
 		}
 	}
 	before := contents(t, w.disk)
-	report, err := Verify(w.disk, testDir)
+	report, err := verify(w.disk, testDir)
 	if err != nil {
 		t.Fatal(err)
 	}

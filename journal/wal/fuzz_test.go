@@ -124,7 +124,7 @@ func FuzzHeaderAndMark(f *testing.F) {
 // with known.
 func checkDamaged(t *testing.T, d *disktest.Crashable, known func(line string) bool) {
 	t.Helper()
-	report, err := Verify(d, testDir)
+	report, err := verify(d, testDir)
 	if err != nil {
 		t.Fatal(err)
 	}

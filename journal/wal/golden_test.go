@@ -160,7 +160,7 @@ func TestGoldenLogIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := Verify(disk.OS{}, dir)
+	report, err := verify(disk.OS{}, dir)
 	if err != nil || report.IsDamaged() {
 		t.Errorf("verify: %+v, %v", report, err)
 	}

@@ -21,7 +21,7 @@ func TestDamageToOneMarkSlotIsTolerated(t *testing.T) {
 		if err := w.disk.Corrupt(path(markName), slot*markSlotBytes+50, 1); err != nil {
 			t.Fatal(err)
 		}
-		if report, err := Verify(w.disk, testDir); err != nil || report.IsDamaged() || len(report.Findings) == 0 {
+		if report, err := verify(w.disk, testDir); err != nil || report.IsDamaged() || len(report.Findings) == 0 {
 			t.Errorf("verify: %+v, %v", report, err)
 		}
 		w.open(t)
@@ -72,7 +72,7 @@ func TestNewSegmentSyncsTheMark(t *testing.T) {
 		}
 		w.sync(t)
 		w.disk.Crash()
-		report, err := Verify(w.disk, testDir)
+		report, err := verify(w.disk, testDir)
 		if err != nil || report.Mark.Segment != want {
 			t.Errorf("mark at %v in segment %d, %v", report.Mark, want, err)
 		}

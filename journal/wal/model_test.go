@@ -351,7 +351,7 @@ func (w *model) verify() error {
 	if w.rng.IntN(3) > 0 {
 		return nil
 	}
-	report, err := Verify(w.fs, "data/wal")
+	report, err := verify(w.fs, "data/wal")
 	if errors.Is(err, fs.ErrNotExist) && len(w.records) == 0 {
 		return nil
 	}

@@ -43,10 +43,10 @@ func (r *Report) IsDamaged() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Damage })
 }
 
-// Verify reads the log in dir, which no process may have open, and reports
+// verify reads the log in dir, which no process may have open, and reports
 // every damaged or missing file, record and mark. It writes nothing. It returns
 // an error only if the directory cannot be listed.
-func Verify(fsys disk.FS, dir string) (Report, error) { return VerifyEach(fsys, dir, nil) }
+func verify(fsys disk.FS, dir string) (Report, error) { return VerifyEach(fsys, dir, nil) }
 
 // VerifyEach is like Verify and also calls each with the valid records, as
 // Replay would; it continues after damage. The payload is valid during the

@@ -124,7 +124,7 @@ func allows(verbs ...string) []Rule { return []Rule{{Effect: Allow, Verbs: verbs
 // returns a new slice.
 func BuiltIn() []Role {
 	return []Role{
-		{Name: RoleAdmin, Rules: allows(Any), Quotas: UnlimitedQuotas()},
+		{Name: RoleAdmin, Rules: allows(Any), Quotas: unlimitedQuotas()},
 		{Name: "deployer", Rules: allows(Read, Deploy, Download)},
 		{Name: "invoker", Rules: allows(Invoke, Query)},
 		{Name: "operator", Rules: allows(Query, Read, Operate, Settings)},

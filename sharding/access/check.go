@@ -79,7 +79,7 @@ func (r Rule) check() error {
 		}
 	}
 	for _, p := range r.IDPrefixes {
-		if err := CheckPrefix(p); err != nil {
+		if err := checkPrefix(p); err != nil {
 			return err
 		}
 	}
@@ -98,10 +98,10 @@ func (r Rule) lists() func(yield func(string, []string) bool) {
 	}
 }
 
-// CheckPrefix returns an error wrapping ErrInvalid if p is not a valid id
+// checkPrefix returns an error wrapping ErrInvalid if p is not a valid id
 // prefix. A variable must be followed by a separator: without a separator, the
 // prefix for the caller al would also match ids for the caller alice.
-func CheckPrefix(p string) error {
+func checkPrefix(p string) error {
 	if err := checkText("prefix of ids", p); err != nil {
 		return err
 	}

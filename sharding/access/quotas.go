@@ -54,28 +54,25 @@ func (q *Quotas) fields() [NumQuotas]*int64 {
 // Get returns the value of a quota, 0 if it is unset.
 func (q Quotas) Get(which Quota) int64 { return *q.fields()[which] }
 
-// Set sets a quota.
-func (q *Quotas) Set(which Quota, most int64) { *q.fields()[which] = most }
-
 // Defaults for callers if none of their roles sets the quota. All anonymous
 // callers of a node share the Anonymous values, which apply if other callers
 // have credentials.
 const (
-	DefaultStreams        = 64
-	DefaultConnections    = 128
-	DefaultUploads        = 1
-	DefaultCompileSeconds = 60
+	defaultStreams        = 64
+	defaultConnections    = 128
+	defaultUploads        = 1
+	defaultCompileSeconds = 60
 
-	AnonymousCommands = 1000
-	AnonymousFuel     = 2_000_000_000
-	AnonymousBytes    = 8 << 20
+	anonymousCommands = 1000
+	anonymousFuel     = 2_000_000_000
+	anonymousBytes    = 8 << 20
 )
 
 // DefaultQuotas returns the quotas of a caller whose roles set none.
 func DefaultQuotas() Quotas {
 	return Quotas{
 		CommandsPerSecond: Unlimited, FuelPerSecond: Unlimited, BytesPerSecond: Unlimited,
-		Streams: DefaultStreams, Connections: DefaultConnections, Uploads: DefaultUploads, CompileSeconds: DefaultCompileSeconds,
+		Streams: defaultStreams, Connections: defaultConnections, Uploads: defaultUploads, CompileSeconds: defaultCompileSeconds,
 	}
 }
 
@@ -83,12 +80,12 @@ func DefaultQuotas() Quotas {
 // callers have credentials.
 func AnonymousQuotas() Quotas {
 	q := DefaultQuotas()
-	q.CommandsPerSecond, q.FuelPerSecond, q.BytesPerSecond = AnonymousCommands, AnonymousFuel, AnonymousBytes
+	q.CommandsPerSecond, q.FuelPerSecond, q.BytesPerSecond = anonymousCommands, anonymousFuel, anonymousBytes
 	return q
 }
 
-// UnlimitedQuotas returns quotas without limits.
-func UnlimitedQuotas() Quotas {
+// unlimitedQuotas returns quotas without limits.
+func unlimitedQuotas() Quotas {
 	var q Quotas
 	for _, n := range q.fields() {
 		*n = Unlimited

@@ -165,8 +165,8 @@ func (t *transition) putSetting(s settingSet) (Result, error) {
 	if len(s.Value) > MaxSettingValueBytes {
 		return Result{}, fmt.Errorf("%w: the setting has %d bytes, at most %d are allowed", ErrInvalid, len(s.Value), MaxSettingValueBytes)
 	}
-	if !s.Delete && !known && len(t.view.settings) >= MaxSettings {
-		return Result{}, fmt.Errorf("%w: the cluster already has %d settings", ErrInvalid, MaxSettings)
+	if !s.Delete && !known && len(t.view.settings) >= maxSettings {
+		return Result{}, fmt.Errorf("%w: the cluster already has %d settings", ErrInvalid, maxSettings)
 	}
 	t.view.counters.SettingRevision++
 	revision := t.view.counters.SettingRevision

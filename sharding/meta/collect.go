@@ -106,10 +106,10 @@ func (v *View) neededModules() map[Digest]bool {
 	return out
 }
 
-// NeededBy returns an entity type that needs the module. serves is true if the
+// neededBy returns an entity type that needs the module. serves is true if the
 // module serves the type now, and false if a rollback of the type may return to
 // it.
-func (v *View) NeededBy(digest Digest) (entityType string, serves, needed bool) {
+func (v *View) neededBy(digest Digest) (entityType string, serves, needed bool) {
 	for _, b := range v.Activations() {
 		if b.Digest == digest || b.needsRollout() && b.Rollout.Digest == digest {
 			return b.EntityType, true, true

@@ -9,12 +9,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// MaxIncarnationAhead limits the time by which an incarnation may be ahead of
+// maxIncarnationAhead limits the time by which an incarnation may be ahead of
 // the clock of the node that checks it. An incarnation is the time at which the
 // process started, in Unix milliseconds, or one more than the last incarnation.
 // Without a limit, a single huge incarnation, which no later incarnation could
 // exceed, would lock a node out forever.
-const MaxIncarnationAhead = time.Hour
+const maxIncarnationAhead = time.Hour
 
 // LatestIncarnation returns the highest acceptable incarnation at time now.
 // known is the node's incarnation in the metadata, 0 if none. The known
@@ -22,7 +22,7 @@ const MaxIncarnationAhead = time.Hour
 // lock out nodes that started before the correction.
 func LatestIncarnation(now time.Time, known uint64) uint64 {
 	latest := max(uint64(now.UnixMilli()), known)
-	return latest + min(uint64(MaxIncarnationAhead.Milliseconds()), math.MaxUint64-latest)
+	return latest + min(uint64(maxIncarnationAhead.Milliseconds()), math.MaxUint64-latest)
 }
 
 // FutureStartError is returned for an incarnation that is later than

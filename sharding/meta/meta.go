@@ -32,7 +32,7 @@ const (
 	MaxActivationHistory = 32
 	MaxActivationChanges = 32
 	MaxForcedByBytes     = 512
-	MaxSettings          = 1024
+	maxSettings          = 1024
 	MaxSettingKeyBytes   = 128
 	MaxSettingValueBytes = 16 << 10
 	maxNameBytes         = 128

@@ -24,7 +24,7 @@ type Policy struct {
 
 // Bounds of Policy.DeadAfter.
 const (
-	MinDeadAfter = 10 * time.Second
+	minDeadAfter = 10 * time.Second
 	MaxDeadAfter = 30 * 24 * time.Hour
 )
 
@@ -38,8 +38,8 @@ func (p Policy) check() error {
 	if p.MinMembers < 1 || p.MinMembers > MaxMembers {
 		return fmt.Errorf("%w: min-members must be between 1 and %[3]d, got %[2]d", ErrInvalid, p.MinMembers, MaxMembers)
 	}
-	if p.DeadAfter != 0 && (p.DeadAfter < MinDeadAfter || p.DeadAfter > MaxDeadAfter) {
-		return fmt.Errorf("%w: dead-after must be between %[3]v and %[4]v, got %[2]v", ErrInvalid, p.DeadAfter, MinDeadAfter, MaxDeadAfter)
+	if p.DeadAfter != 0 && (p.DeadAfter < minDeadAfter || p.DeadAfter > MaxDeadAfter) {
+		return fmt.Errorf("%w: dead-after must be between %[3]v and %[4]v, got %[2]v", ErrInvalid, p.DeadAfter, minDeadAfter, MaxDeadAfter)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (t *transition) removeModule(digest Digest) error {
 	if _, known := t.view.modules[digest]; !known {
 		return nil
 	}
-	switch entityType, serves, needed := t.view.NeededBy(digest); {
+	switch entityType, serves, needed := t.view.neededBy(digest); {
 	case serves:
 		return fmt.Errorf("%w: the module serves entity type %s", ErrConflict, entityType)
 	case needed:

@@ -43,9 +43,9 @@ type Start struct {
 // request attestation of the same incarnation.
 const MaxLeap = 1 << 12
 
-// IsStale reports whether the known incarnation is later than the directory's
+// isStale reports whether the known incarnation is later than the directory's
 // last incarnation, which shows that the directory is an older copy.
-func (s Start) IsStale(known uint64) bool { return known > s.Attested && known != s.Requested }
+func (s Start) isStale(known uint64) bool { return known > s.Attested && known != s.Requested }
 
 // Witness has the incarnations of other nodes that one node remembers. The zero
 // value remembers nothing.
@@ -59,7 +59,7 @@ type Witness map[sharding.NodeID]uint64
 // the answer is sent.
 func (w Witness) Evaluate(s Start, member uint64) (latest uint64, record bool) {
 	latest = max(w[s.Node], member)
-	return latest, !s.IsStale(latest) && w[s.Node] < s.Requested
+	return latest, !s.isStale(latest) && w[s.Node] < s.Requested
 }
 
 // Record returns a copy of the witness that also remembers the requested
@@ -117,7 +117,7 @@ func (p *Check) AddAnswer(a Answer) {
 	if p.result != Pending {
 		return
 	}
-	if p.start.IsStale(a.Latest) {
+	if p.start.isStale(a.Latest) {
 		p.result = Stale
 		return
 	}
@@ -129,9 +129,6 @@ func (p *Check) AddAnswer(a Answer) {
 	}
 	p.countVoters()
 }
-
-// HasAnswered reports whether the node has answered.
-func (p *Check) HasAnswered(node sharding.NodeID) bool { return p.answers[node] }
 
 // Voters returns the voters of which a majority must answer. The caller must
 // not modify the slice.

@@ -63,7 +63,7 @@ func (s *Stage) Number(kind journal.PartKind, data []byte) error {
 		}
 	}
 	key := store.AppendEntityID(store.AppendEntityID(s.Key(class), c.Entity), c.Other)
-	_, has, err := s.Find(key)
+	_, has, err := s.find(key)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (s *Stage) receive(typ, id []byte, from *journal.MessageSource) error {
 		return err
 	}
 	key := store.AppendPair(s.Key(store.ClassInbox), typ, id, from.Type, from.ID)
-	value, has, err := s.Find(key)
+	value, has, err := s.find(key)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *Stage) addDeadLetter(l *journal.DeadLetter) error {
 // exist.
 func (s *Stage) removeDeadLetter(id journal.ItemID) (*journal.DeadLetter, error) {
 	key := store.AppendItemID(s.Key(store.ClassDeadLetter), id)
-	body, has, err := s.Find(key)
+	body, has, err := s.find(key)
 	if err != nil || !has {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now 
 // changeChannel changes the counters of a channel.
 func (s *Stage) changeChannel(source, to sharding.EntityID, change func(*journal.ChannelCounters)) (c journal.ChannelCounters, err error) {
 	key := store.AppendEntityID(store.AppendEntityID(s.Key(store.ClassCount), source), to)
-	value, has, err := s.Find(key)
+	value, has, err := s.find(key)
 	if err == nil && has {
 		c, err = store.DecodeChannelCounters(value)
 	}
@@ -89,7 +89,7 @@ func (s *Stage) changeChannel(source, to sharding.EntityID, change func(*journal
 // longer exists.
 func (s *Stage) acknowledge(id journal.ItemID) (*journal.Message, error) {
 	key := store.AppendItemID(s.Key(store.ClassOutbox), id)
-	body, has, err := s.Find(key)
+	body, has, err := s.find(key)
 	if err != nil || !has {
 		return nil, err
 	}

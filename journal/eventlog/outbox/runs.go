@@ -20,7 +20,7 @@ import (
 // Unix nanoseconds, or that the run ends.
 func (s *Stage) Run(entity string, open bool, began int64) error {
 	key := append(s.Key(store.ClassRun), entity...)
-	value, has, err := s.Find(key)
+	value, has, err := s.find(key)
 	if err != nil {
 		return err
 	}

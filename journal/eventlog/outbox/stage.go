@@ -44,9 +44,9 @@ func (s *Stage) HasMessages() bool { return s.messages }
 // Clock returns the latest time of the entry's changes, 0 if there are none.
 func (s *Stage) Clock() int64 { return s.clock }
 
-// Find returns a pair as changed so far by the entry being checked. The value
+// find returns a pair as changed so far by the entry being checked. The value
 // is only valid until the next call.
-func (s *Stage) Find(key []byte) (value []byte, has bool, err error) {
+func (s *Stage) find(key []byte) (value []byte, has bool, err error) {
 	if c, ok := s.pairs[string(key)]; ok {
 		return c.value, c.value != nil, nil
 	}
@@ -97,7 +97,7 @@ func (s *Stage) Set(key, value, old []byte) {
 // count adds delta to a counter and returns its previous value. A counter that
 // reaches 0 is deleted.
 func (s *Stage) count(key []byte, delta int64) (before uint64, err error) {
-	value, has, err := s.Find(key)
+	value, has, err := s.find(key)
 	if err != nil {
 		return 0, err
 	}

@@ -70,8 +70,8 @@ func (k *Known) NoteDamage(err error) error {
 // ReportDamage requests that the shard is stopped, and returns the cause.
 func (k *Known) ReportDamage(cause error) error { return k.damaged(cause) }
 
-// Place returns the hash that identifies a row in the set.
-func (k *Known) Place(w *store.RowHasher, class store.Class, rest []byte) uint64 {
+// place returns the hash that identifies a row in the set.
+func (k *Known) place(w *store.RowHasher, class store.Class, rest []byte) uint64 {
 	return w.Place(k.seed, class, rest)
 }
 

@@ -73,7 +73,7 @@ func (l *Learner) Learn(k *Known, row store.Key, body []byte) error {
 	if t := k.tally(row.Class); t != nil {
 		t.change(itemSlot(row.Suffix), true)
 	}
-	k.set.add(k.Place(&l.hasher, row.Class, row.Suffix), hash.Tag())
+	k.set.add(k.place(&l.hasher, row.Class, row.Suffix), hash.Tag())
 	return nil
 }
 

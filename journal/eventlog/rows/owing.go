@@ -16,13 +16,13 @@ type owing struct {
 }
 
 // If an entity has at least ManyTimers timers, their count stays in memory.
-const ManyTimers = 64
+const manyTimers = 64
 
 // CountTimers records the number of an entity's timers, because its row may be
 // evicted from memory.
 func (k *Known) CountTimers(entity string, h *store.Head) {
 	switch {
-	case h.Timers < ManyTimers:
+	case h.Timers < manyTimers:
 		delete(k.many, entity)
 	case k.many == nil:
 		k.many = map[string]store.Head{entity: {Timers: h.Timers, Life: h.Life}}

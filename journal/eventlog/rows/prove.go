@@ -18,7 +18,7 @@ type Lookup struct {
 // applying goroutine.
 func (k *Known) Lookup(w *store.RowHasher, class store.Class, rest []byte) Lookup {
 	group, _ := store.SumOf(store.Key{Class: class, Suffix: rest})
-	return Lookup{k, k.set.find(k.Place(w, class, rest)), k.stored[group]}
+	return Lookup{k, k.set.find(k.place(w, class, rest)), k.stored[group]}
 }
 
 // IsAbsent reports whether the row does not exist, whatever a store returns for

@@ -12,7 +12,7 @@ type Writer struct {
 // Place returns the hash that identifies a row in a shard's set.
 func (w *Writer) Place(k *Known, class store.Class, rest string) uint64 {
 	w.key = append(w.key[:0], rest...)
-	return k.Place(&w.RowHasher, class, w.key)
+	return k.place(&w.RowHasher, class, w.key)
 }
 
 // Meta records a change of a metadata pair; a nil value deletes it.
@@ -47,7 +47,7 @@ func (w *Writer) Pair(k *Known, key string, was store.RowHash, had bool, value [
 	if has {
 		now = w.Row(row.Class, row.Suffix, value)
 	}
-	k.Replace(group, k.Place(&w.RowHasher, row.Class, row.Suffix), was, had, now, has)
+	k.Replace(group, k.place(&w.RowHasher, row.Class, row.Suffix), was, had, now, has)
 	if t := k.tally(row.Class); t != nil && had != has {
 		t.change(itemSlot(row.Suffix), has)
 	}
@@ -67,7 +67,7 @@ func (w *Writer) Timer(k *Known, key string, was, now Timer) {
 		k.changeSum(store.SumDue, w.due(was, key), was.set, w.due(now, key), now.set)
 	}
 	if was.row || now.row {
-		k.Replace(store.SumTimers, k.Place(&w.RowHasher, store.ClassTimer, w.key), w.timer(was), was.row, w.timer(now), now.row)
+		k.Replace(store.SumTimers, k.place(&w.RowHasher, store.ClassTimer, w.key), w.timer(was), was.row, w.timer(now), now.row)
 	}
 }
 

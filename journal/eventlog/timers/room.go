@@ -7,7 +7,7 @@ import (
 
 // TimerRoom returns the number of an entity's timers, and how many of the given
 // names are not names of these timers. It does no I/O, so executors may call
-// it. If the entity's row is not in memory, counts below rows.ManyTimers are
+// it. If the entity's row is not in memory, counts below rows.manyTimers are
 // reported as 0, and timers in the row, at most four, count as new.
 func (l Lists) TimerRoom(id sharding.ShardID, e sharding.EntityID, names [][]byte) (has, added int) {
 	defer l.Of.Unlock(false)

@@ -59,18 +59,6 @@ type Replica struct {
 	Log   *raftlog.Log
 }
 
-// LastIndex returns the shard's last log index, or 0 if this node has no
-// replica of the shard. Before the start, the machine may have applied entries
-// up to that index.
-func (r *Recovered) LastIndex(shard sharding.ShardID) uint64 {
-	for i := range r.Groups {
-		if r.Groups[i].Shard == shard {
-			return r.Groups[i].LastIndex
-		}
-	}
-	return 0
-}
-
 // Log is the part of the write-ahead log that recovery reads.
 type Log interface {
 	// Replay calls fn for every record, oldest first. payload is valid during

@@ -22,9 +22,9 @@ const (
 
 const (
 	PayloadVersion = 1
-	// CheckpointVersion is the version of checkpoints that are written. Version 1
+	// checkpointVersion is the version of checkpoints that are written. Version 1
 	// has no generations and no snapshots.
-	CheckpointVersion = 2
+	checkpointVersion = 2
 )
 
 // Flags of a group's section in a turn record.
@@ -72,7 +72,7 @@ type Membership struct {
 	State *pb.ConfState
 }
 
-func AppendHard(b []byte, h HardState) []byte {
+func appendHard(b []byte, h HardState) []byte {
 	b = le.AppendUint64(b, h.Term)
 	b = le.AppendUint64(b, h.Vote)
 	return le.AppendUint64(b, h.Commit)
@@ -116,7 +116,7 @@ func AppendSection(b []byte, s *Section) []byte {
 	b = append(b, 0)
 	if s.Hard != nil {
 		b[at] |= sectionHard
-		b = AppendHard(b, *s.Hard)
+		b = appendHard(b, *s.Hard)
 	}
 	if s.Conf != nil {
 		b[at] |= sectionConf
@@ -151,7 +151,7 @@ type GroupImage struct {
 func AppendImage(b []byte, g *GroupImage) []byte {
 	b = le.AppendUint32(b, g.Shard)
 	b = le.AppendUint64(b, g.Replica)
-	b = AppendHard(b, g.Hard)
+	b = appendHard(b, g.Hard)
 	b = le.AppendUint64(b, g.TruncatedIndex)
 	b = le.AppendUint64(b, g.TruncatedTerm)
 	b = AppendMembership(b, g.Conf)
@@ -159,7 +159,7 @@ func AppendImage(b []byte, g *GroupImage) []byte {
 	if g.Install.Index == 0 {
 		return append(b, 0)
 	}
-	return AppendInstallImage(append(b, 1), g.Install)
+	return appendInstallImage(append(b, 1), g.Install)
 }
 
 // TruncateImage is the part of a truncate record for one group.
@@ -341,7 +341,7 @@ func Open(kind byte, payload []byte) (r *Reader, version byte, err error) {
 	switch {
 	case r.Bad:
 		return nil, 0, fmt.Errorf("%w: empty log record", journal.ErrDamaged)
-	case version == PayloadVersion || kind == KindCheckpoint && version == CheckpointVersion:
+	case version == PayloadVersion || kind == KindCheckpoint && version == checkpointVersion:
 		return r, version, nil
 	}
 	return nil, 0, fmt.Errorf("%w: log record version %d", journal.ErrUnsupported, version)
@@ -400,7 +400,7 @@ type InstallImage struct {
 	Digest      statefile.Digest
 }
 
-func AppendInstallImage(b []byte, i InstallImage) []byte {
+func appendInstallImage(b []byte, i InstallImage) []byte {
 	b = le.AppendUint64(b, i.Index)
 	b = le.AppendUint64(b, i.Term)
 	return append(b, i.Digest[:]...)

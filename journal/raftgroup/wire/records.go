@@ -22,7 +22,7 @@ type Former map[sharding.ShardID]FormerReplica
 // BeginCheckpoint appends the start of a checkpoint. One image per group
 // follows, then EndCheckpoint.
 func BeginCheckpoint(b []byte, watermark uint64, groups int) []byte {
-	b = append(b, CheckpointVersion)
+	b = append(b, checkpointVersion)
 	b = le.AppendUint64(b, watermark)
 	return le.AppendUint32(b, uint32(groups))
 }
@@ -68,9 +68,9 @@ func AppendInstall(b []byte, g *GroupImage) []byte {
 	b = le.AppendUint32(b, g.Shard)
 	b = le.AppendUint64(b, g.Replica)
 	b = le.AppendUint32(b, g.Generation)
-	b = AppendHard(b, g.Hard)
+	b = appendHard(b, g.Hard)
 	b = AppendMembership(b, g.Conf)
-	return AppendInstallImage(b, g.Install)
+	return appendInstallImage(b, g.Install)
 }
 
 // NewMembership returns the first membership of a group.
