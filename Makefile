@@ -164,5 +164,5 @@ mutants: ## plant each known fault and require a test to fail; PLANT=changed pla
 founding: ## wipe a bootstrap node while its peers are down, FOUNDINGS (5) times: it must not start a second cluster
 	$(GOTEST) -run '^TestLeftoverBootstrapFlagIsIgnored$$' -timeout 10m -count=1 ./tests/e2e/starts -foundings $(or $(FOUNDINGS),5) -v
 
-upgrade: ## upgrade a cluster of the previous release under load, in both orders, downgrade nodes, and finalize the upgrade
+upgrade: ## upgrade clusters of the previous release, in both orders, and of the first one under load, downgrade nodes, and finalize the upgrade
 	$(GOTEST) -run '^Test(Upgrade|FinalizeNeedsReachablePeerListeners)$$' -timeout 20m -count=1 ./tests/e2e/upgrade $(ORDERS) -v

@@ -1,7 +1,6 @@
 package upgrade
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -102,20 +101,13 @@ func (d *door) pass(conn net.Conn) {
 	delete(d.open, inside)
 }
 
-// TestFinalizeNeedsReachablePeerListeners checks that the cluster version is not raised
-// while other nodes cannot reach a node's port for nodes, or reach something else at
-// that address, because nodes use only that port from then on. The report names the
-// nodes and the address.
+// TestFinalizeNeedsReachablePeerListeners upgrades a cluster of the first release
+// and checks that its cluster version is not raised while other nodes cannot reach a
+// node's port for nodes, or reach something else at that address, because nodes use
+// only that port from then on. The report names the nodes and the address.
 func TestFinalizeNeedsReachablePeerListeners(t *testing.T) {
 	testkit.Long(t, "upgrade")
-	old, err := testkit.Release(strings.TrimSpace(previous))
-	if errors.Is(err, testkit.ErrNoCommit) {
-		t.Skipf("the release before cannot be built: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards, Program: old})
+	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards, Program: first.program(t), OneListener: true})
 	c.StopAll()
 	d := openDoor(t)
 	for i := range nodes {

@@ -26,12 +26,41 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// previous is the commit of the previous release.
-//
-//go:embed previous.txt
-var previous string
+// release is an earlier release, at a commit of this repository.
+type release struct {
+	commit  string
+	version sharding.ClusterVersion // at which it bootstraps clusters
+	cannot  string                  // how the refusal to finalize describes its nodes
+	refuses string                  // how it names the version of a directory that it does not open
+}
 
-var both = flag.Bool("both", false, "upgrade in both orders, not only from the coordinator on")
+var (
+	//go:embed previous.txt
+	previousCommit string
+	//go:embed first.txt
+	firstCommit string
+
+	// previous supports cluster versions 1 and 2.
+	previous = release{previousCommit, sharding.Version2, "supports cluster versions 1 to 2 but not version 3", "level %d"}
+	// first supports cluster version 1 only. Its nodes have one listener.
+	first = release{firstCommit, sharding.Version1, "supports cluster version 1 but not version 3", "format %d"}
+)
+
+// program returns the release's program, or skips the test if the checkout does
+// not have its commit.
+func (r release) program(t *testing.T) string {
+	t.Helper()
+	path, err := testkit.Release(strings.TrimSpace(r.commit))
+	if errors.Is(err, testkit.ErrNoCommit) {
+		t.Skipf("the earlier release cannot be built: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var both = flag.Bool("both", false, "upgrade in both orders, not only from the coordinator on, and from the first release too")
 
 const (
 	nodes, shards = 3, 6
@@ -46,6 +75,7 @@ const (
 type world struct {
 	*testkit.Cluster
 	t        *testing.T
+	from     release
 	old, new string // paths of the programs
 	h        *history.History
 	load     *workload.Load
@@ -53,11 +83,12 @@ type world struct {
 	settings int // number of settings written
 }
 
-func begin(t *testing.T, old string) *world {
+func begin(t *testing.T, from release) *world {
 	t.Helper()
+	old := from.program(t)
 	w := &world{
-		Cluster: testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards, Program: old}),
-		t:       t, old: old, new: testkit.Program(t), h: history.New(),
+		Cluster: testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards, Program: old, OneListener: from == first}),
+		t:       t, from: from, old: old, new: testkit.Program(t), h: history.New(),
 	}
 	w.Push(workload.Types...)
 	w.c = w.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 100 * time.Millisecond})
@@ -134,34 +165,38 @@ func (w *world) order(coordinatorFirst bool) []int {
 	return out
 }
 
-// TestUpgrade upgrades a cluster of the previous release in both orders and
-// raises its cluster version. Until then every node can be downgraded. No call
-// may fail, and every acknowledged command must be in the journal exactly once.
+// TestUpgrade upgrades clusters of earlier releases and raises their cluster
+// version. Until then every node can be downgraded. No call may fail, and every
+// acknowledged command must be in the journal exactly once.
 func TestUpgrade(t *testing.T) {
 	testkit.Long(t, "upgrade")
-	old, err := testkit.Release(strings.TrimSpace(previous))
-	if errors.Is(err, testkit.ErrNoCommit) {
-		t.Skipf("the release before cannot be built: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, first := range []bool{true, false} {
-		if !first && !*both {
+	for _, tt := range []struct {
+		name        string
+		from        release
+		coordinator bool // the coordinator's node is upgraded first, not last
+		both        bool // only with -both
+	}{
+		{"coordinator first", previous, true, false},
+		{"coordinator last", previous, false, true},
+		{"from the first release", first, true, true},
+	} {
+		if tt.both && !*both {
 			continue
 		}
-		t.Run(map[bool]string{true: "coordinator first", false: "coordinator last"}[first], func(t *testing.T) {
-			w := begin(t, old)
-			order := w.order(first)
+		t.Run(tt.name, func(t *testing.T) {
+			w := begin(t, tt.from)
+			order := w.order(tt.coordinator)
 			w.change(order[0], w.new)
 			w.refusesToRaise(order[0], w.Node(order[1]).ID())
 			w.change(order[1], w.new)
 			w.change(order[0], w.old) // a downgrade while the releases are mixed
 			w.change(order[0], w.new)
 			w.change(order[2], w.new)
-			w.change(order[1], w.old) // a downgrade when no node of the previous release is left
+			w.change(order[1], w.old) // a downgrade when no node of the earlier release is left
 			w.change(order[1], w.new)
-			w.servesNodes(http.StatusOK)
+			if tt.from == first {
+				w.servesNodes(http.StatusOK)
+			}
 			w.raise(order[2])
 			w.goesOn()
 			w.servesNodes(http.StatusNotFound)
@@ -177,7 +212,7 @@ func (w *world) refusesToRaise(node int, inTheWay string) {
 	w.t.Helper()
 	c := w.Node(node).Client(client.Options{Timeout: testkit.Patience})
 	said, err := c.FinalizeUpgrade(w.t.Context(), 0, true)
-	if err != nil || said.GetClusterVersion() != 1 || len(said.GetNodes()) != nodes {
+	if err != nil || said.GetClusterVersion() != uint32(w.from.version) || len(said.GetNodes()) != nodes {
 		w.t.Fatalf("what the members speak: %v, %v", said, err)
 	}
 	for _, n := range said.GetNodes() {
@@ -185,10 +220,10 @@ func (w *world) refusesToRaise(node int, inTheWay string) {
 			w.t.Errorf("of %s: %v", n.GetNodeId(), n)
 		}
 	}
-	if _, err := c.FinalizeUpgrade(w.t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), "supports cluster version 1") {
+	if _, err := c.FinalizeUpgrade(w.t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), w.from.cannot) {
 		w.t.Fatalf("raised while %s runs the release before: %v", inTheWay, err)
 	}
-	if level := w.Overview(node).GetClusterVersion(); level != 1 {
+	if level := w.Overview(node).GetClusterVersion(); level != uint32(w.from.version) {
 		w.t.Fatalf("the cluster is at level %d", level)
 	}
 }
@@ -221,9 +256,8 @@ func raiseLevel(t *testing.T, by *testkit.Node) {
 }
 
 // servesNodes checks that every node serves other nodes on the listener for
-// nodes, and answers them with the given status on the listener for clients.
-// Nodes of the previous release use only the listener for clients until the
-// cluster version is raised.
+// nodes, and answers them with the given status on the listener for clients. A
+// node serves other nodes there below cluster version 2.
 func (w *world) servesNodes(byClients int) {
 	w.t.Helper()
 	for i := range nodes {
@@ -246,13 +280,13 @@ func (w *world) servesNodes(byClients int) {
 	}
 }
 
-// neverBack starts a node with the previous release, which must refuse to open
+// neverBack starts a node with the earlier release, which must refuse to open
 // the directory, and then with the current release again.
 func (w *world) neverBack(node int) {
 	w.t.Helper()
 	w.Stop(node)
 	w.Node(node).Use(w.old)
-	if err := w.Node(node).TryStart(); err == nil || !strings.Contains(w.Node(node).Log(), fmt.Sprintf("format %d", sharding.MaxVersion)) {
+	if err := w.Node(node).TryStart(); err == nil || !strings.Contains(w.Node(node).Log(), fmt.Sprintf(w.from.refuses, sharding.MaxVersion)) {
 		w.t.Fatalf("the release before opened a directory of a level that it does not speak: %v\n%s", err, w.Node(node).Log())
 	}
 	w.Node(node).Use(w.new)

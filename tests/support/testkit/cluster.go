@@ -24,8 +24,11 @@ type ClusterOptions struct {
 	Shards  int      // number of shards; 0 means 3
 	Program string   // path of a program to run instead of this repository's
 	Planted []string // faults to plant in the program, by their names under tests
-	Flags   []string // additional flags of serve, for every node
-	Token   string   // default token of clients
+	// OneListener is set for the first release, whose nodes serve each other at
+	// their addresses for clients.
+	OneListener bool
+	Flags       []string // additional flags of serve, for every node
+	Token       string   // default token of clients
 	// NodeFlags are additional flags of some nodes, by the node's index.
 	NodeFlags map[int][]string
 	// TLS configures clients once the nodes accept only TLS.
@@ -102,8 +105,8 @@ func (c *Cluster) add(i int, flags []string) *Node {
 // served yet.
 func (c *Cluster) Seed(i int) string {
 	host, _, err := net.SplitHostPort(c.addrs[i])
-	if err != nil || c.opts.Program != "" {
-		return c.addrs[i] // the previous release has only this address
+	if err != nil || c.opts.OneListener {
+		return c.addrs[i]
 	}
 	return net.JoinHostPort(host, peerPort)
 }
