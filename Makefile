@@ -165,4 +165,4 @@ founding: ## wipe a bootstrap node while its peers are down, FOUNDINGS (5) times
 	$(GOTEST) -run '^TestLeftoverBootstrapFlagIsIgnored$$' -timeout 10m -count=1 ./tests/e2e/starts -foundings $(or $(FOUNDINGS),5) -v
 
 upgrade: ## upgrade clusters of the previous release, in both orders, and of the first one under load, downgrade nodes, and finalize the upgrade
-	$(GOTEST) -run '^Test(Upgrade|FinalizeNeedsReachablePeerListeners)$$' -timeout 20m -count=1 ./tests/e2e/upgrade $(ORDERS) -v
+	$(GOTEST) -run '^Test(Upgrade|FinalizeNeedsReachablePeerListeners)$$' -timeout 40m -count=1 ./tests/e2e/upgrade $(ORDERS) -v
