@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hostd/hostd/api/client"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
@@ -20,7 +21,7 @@ import (
 // guestProfile profiles a type on all nodes. It returns the fuel by function,
 // and for each node whether it answered.
 func guestProfile(ctx context.Context, at *host.Node, entityType string) (fuel map[string]int64, nodes map[string]bool, err error) {
-	in, err := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+at.Addr()).ProfileGuests(ctx, connect.NewRequest(&clusterv1.ProfileGuestsRequest{EntityType: entityType, Seconds: 1}))
+	in, err := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+at.Addr()).ProfileGuests(ctx, connect.NewRequest(&clusterv1.ProfileGuestsRequest{EntityType: entityType, Duration: durationpb.New(time.Second)}))
 	if err != nil {
 		return nil, nil, err
 	}

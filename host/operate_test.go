@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
@@ -54,7 +55,7 @@ func TestProfilesOfNodes(t *testing.T) {
 		clusterv1.ProfileNodeRequest_KIND_HEAP: {"inuse_space"}, clusterv1.ProfileNodeRequest_KIND_GOROUTINE: {"goroutine", "github.com/hostd/hostd/host"},
 	} {
 		for of, n := range map[string]*host.Node{"": nodes[0], string(nodes[1].ID()): nodes[1]} {
-			text, node, err := profile(t.Context(), nodes[0], &clusterv1.ProfileNodeRequest{NodeId: of, Kind: kind, Seconds: 1})
+			text, node, err := profile(t.Context(), nodes[0], &clusterv1.ProfileNodeRequest{NodeId: of, Kind: kind, Duration: durationpb.New(time.Second)})
 			if err != nil || node != string(n.ID()) {
 				t.Errorf("%s of %q: from %q: %v", kind, of, node, err)
 				continue
@@ -86,7 +87,7 @@ func TestOneProfileAtATime(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		for {
-			_, _, err := profile(ctx, n, &clusterv1.ProfileNodeRequest{Kind: clusterv1.ProfileNodeRequest_KIND_CPU, Seconds: 300})
+			_, _, err := profile(ctx, n, &clusterv1.ProfileNodeRequest{Kind: clusterv1.ProfileNodeRequest_KIND_CPU, Duration: durationpb.New(5 * time.Minute)})
 			if connect.CodeOf(err) != connect.CodeResourceExhausted { // another request came first
 				ended <- err
 				return

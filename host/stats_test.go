@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/api/client"
@@ -33,7 +34,7 @@ func TestStatsReportAllNodes(t *testing.T) {
 		}
 	}
 	for _, n := range nodes {
-		in, err := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+n.Addr()).WatchStats(ctx, connect.NewRequest(&clusterv1.WatchStatsRequest{IntervalMillis: 1000}))
+		in, err := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+n.Addr()).WatchStats(ctx, connect.NewRequest(&clusterv1.WatchStatsRequest{Interval: durationpb.New(time.Second)}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +55,7 @@ func TestStatsReportAllNodes(t *testing.T) {
 			if len(m.GetMissingNodes()) > 0 {
 				continue // the node may have been too busy
 			}
-			if s := m.GetNode(); m.GetPeriodMillis() < 800 || s.GetMemoryBytes() == 0 || s.GetDiskFreeBytes() == 0 || s.GetProcessors() == 0 {
+			if s := m.GetNode(); m.GetPeriod().AsDuration() < 800*time.Millisecond || s.GetMemoryBytes() == 0 || s.GetDiskFreeBytes() == 0 || s.GetProcessors() == 0 {
 				t.Fatalf("%v", m)
 			}
 			heard[m.GetNodeId()] = true
@@ -68,7 +69,7 @@ func TestStatsReportAllNodes(t *testing.T) {
 		if good.GetRejectionsPerSecond() > 0 || good.GetFaultsPerSecond() > 0 || no.GetEventsPerSecond() > 0 || no.GetFaultsPerSecond() > 0 || bad.GetEventsPerSecond() > 0 || bad.GetRejectionsPerSecond() > 0 {
 			t.Errorf("what one type does is another's:\n%v\n%v\n%v", good, no, bad)
 		}
-		if q := good.GetQueue(); q.GetP99Micros() <= 0 || q.GetP50Micros() > q.GetP99Micros() || good.GetGuest() == nil || good.GetCommit() == nil || good.GetFuelPerSecond() == 0 {
+		if q := good.GetQueue(); q.GetP99().AsDuration() <= 0 || q.GetP50().AsDuration() > q.GetP99().AsDuration() || good.GetGuest() == nil || good.GetCommit() == nil || good.GetFuelPerSecond() == 0 {
 			t.Errorf("%v", good)
 		}
 		in.Close()
@@ -81,7 +82,7 @@ func TestStatsReportedOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	service := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+nodes[2].Addr())
-	in, err := service.WatchStats(ctx, connect.NewRequest(&clusterv1.WatchStatsRequest{IntervalMillis: 1000, Once: true}))
+	in, err := service.WatchStats(ctx, connect.NewRequest(&clusterv1.WatchStatsRequest{Interval: durationpb.New(time.Second), Once: true}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +94,8 @@ func TestStatsReportedOnce(t *testing.T) {
 	if err := in.Err(); err != nil || len(heard) != 3 || heard["n1"]+heard["n2"]+heard["n3"] != 3 || led == 0 {
 		t.Errorf("%v, %d shards are led, %v", heard, led, err)
 	}
-	for _, interval := range []uint32{1, 999, 60_001} {
-		in, err := service.WatchStats(ctx, connect.NewRequest(&clusterv1.WatchStatsRequest{IntervalMillis: interval}))
+	for _, interval := range []time.Duration{time.Millisecond, 999 * time.Millisecond, 60_001 * time.Millisecond} {
+		in, err := service.WatchStats(ctx, connect.NewRequest(&clusterv1.WatchStatsRequest{Interval: durationpb.New(interval)}))
 		if err == nil {
 			in.Receive()
 			err = in.Err()

@@ -25,11 +25,11 @@ import (
 // without answering it, and has forgotten it at the third.
 type forgetful struct {
 	entityv1connect.UnimplementedEntityServiceHandler
-	ages []uint64
+	ages []time.Duration
 }
 
 func (e *forgetful) SendCommand(_ context.Context, r *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
-	e.ages = append(e.ages, r.Msg.GetFirstAttemptAgeMs())
+	e.ages = append(e.ages, r.Msg.GetFirstAttemptAge().AsDuration())
 	switch len(e.ages) {
 	case 1:
 		return nil, connect.NewError(connect.CodeUnavailable, nil)
@@ -46,10 +46,10 @@ func TestRetriesReportTheirAge(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		tried time.Duration // how long ago the caller first tried
-		least [3]uint64
+		least [3]time.Duration
 	}{
-		{"the client's own", 0, [3]uint64{0, 0, 1}},
-		{"the caller's", time.Minute, [3]uint64{60_000, 60_000, 60_000}},
+		{"the client's own", 0, [3]time.Duration{0, 0, time.Millisecond}},
+		{"the caller's", time.Minute, [3]time.Duration{time.Minute, time.Minute, time.Minute}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			entities := &forgetful{}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
@@ -72,7 +73,10 @@ func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 		ExpectedSequence: cmd.ExpectedSequence,
 	}, func(n *node, ctx context.Context, r *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
 		now := time.Now()
-		r.Msg.FirstAttemptAgeMs = ageMs(first, now)
+		r.Msg.FirstAttemptAge = nil
+		if age := ageOf(first, now); age > 0 {
+			r.Msg.FirstAttemptAge = durationpb.New(age)
+		}
 		res, err := n.entities.SendCommand(ctx, r)
 		if first.IsZero() && err != nil && judge(err).carried {
 			first = now
@@ -93,13 +97,13 @@ func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 	}, nil
 }
 
-// ageMs returns the time since the first attempt in milliseconds, at least 1; 0
-// if there was none.
-func ageMs(first, now time.Time) uint64 {
+// ageOf returns the time since the first attempt in whole milliseconds, at least
+// one; 0 if there was none.
+func ageOf(first, now time.Time) time.Duration {
 	if first.IsZero() {
 		return 0
 	}
-	return uint64(max(now.Sub(first)+time.Millisecond-1, time.Millisecond) / time.Millisecond)
+	return max(now.Sub(first)+time.Millisecond-1, time.Millisecond).Truncate(time.Millisecond)
 }
 
 // Query is a query on an entity.

@@ -174,7 +174,7 @@ func (w *nodeStream) fill(dst []byte) []byte {
 		if p.carried && first.IsZero() {
 			first = p.first
 		}
-		o.FirstAgeMs = ageMs(first, now)
+		o.FirstAge = ageOf(first, now)
 		if len(dst) > 0 && len(dst)+o.Size() > maxMessageBytes {
 			break
 		}

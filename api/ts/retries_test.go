@@ -84,6 +84,20 @@ func playIn(t *testing.T, dir, script, what string, acts ...func(http.ResponseWr
 	return out, s.seen
 }
 
+// ageOf returns the age of the first attempt in a request; 0 if it has none.
+func ageOf(t *testing.T, a asked) time.Duration {
+	t.Helper()
+	text, _ := a.body["firstAttemptAge"].(string)
+	if text == "" {
+		return 0
+	}
+	age, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return age
+}
+
 // cut ends the connection without an answer.
 func cut(http.ResponseWriter) { panic(http.ErrAbortHandler) }
 
@@ -125,13 +139,13 @@ func TestRetriesAreOneCommand(t *testing.T) {
 		if id := a.body["commandId"]; id == "" || id != seen[0].body["commandId"] {
 			t.Errorf("attempt %d has the id %v, the first %v", i, id, seen[0].body["commandId"])
 		}
-		age, _ := a.body["firstAttemptAgeMs"].(float64)
+		age := ageOf(t, a)
 		if known := i < 2; known != (age == 0) {
-			t.Errorf("attempt %d says an age of %v ms", i, age)
+			t.Errorf("attempt %d says an age of %v", i, age)
 		}
 	}
 	out, seen = play(t, "again", done)
-	if age, _ := seen[0].body["firstAttemptAgeMs"].(float64); age < 5000 || seen[0].body["commandId"] != "mine" {
+	if ageOf(t, seen[0]) < 5*time.Second || seen[0].body["commandId"] != "mine" {
 		t.Errorf("a command of before is sent as %v: %v", seen[0].body, out)
 	}
 }

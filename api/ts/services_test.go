@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 // packaged compiles the package as it is published, and returns a directory
@@ -58,7 +59,7 @@ func TestServices(t *testing.T) {
 		t.Errorf("a command: %v", out)
 	}
 	for _, a := range seen {
-		if age, _ := a.body["firstAttemptAgeMs"].(float64); age < 5000 || a.body["commandId"] == "" || a.body["commandId"] != seen[0].body["commandId"] {
+		if ageOf(t, a) < 5*time.Second || a.body["commandId"] == "" || a.body["commandId"] != seen[0].body["commandId"] {
 			t.Errorf("an attempt is %v, the first was %v", a.body, seen[0].body)
 		}
 	}

@@ -1,6 +1,12 @@
 package wire
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
 
 // Command is one item of a SendStreamRequest. Decoded, its slices alias the
 // message.
@@ -16,9 +22,9 @@ type Command struct {
 	// set.
 	Expected    uint64
 	HasExpected bool
-	// FirstAgeMs is how long ago the first attempt was made, in milliseconds; 0
-	// means that this is the first attempt.
-	FirstAgeMs uint64
+	// FirstAge is how long ago the first attempt was made; 0 means that this is
+	// the first attempt. It is negative if the sender claims so.
+	FirstAge time.Duration
 }
 
 // ParseRequest calls fn for every command of an encoded SendStreamRequest, in
@@ -68,11 +74,32 @@ func (c *Command) parseSend(msg []byte) error {
 			c.CommandID = b
 		case tagExpected:
 			c.Expected, c.HasExpected = n, true
+		case tagFirstAgeMs:
+			c.FirstAge = time.Duration(min(n, uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 		case tagFirstAge:
-			c.FirstAgeMs = n
+			var err error
+			c.FirstAge, err = parseDuration(b)
+			return err
 		}
 		return nil
 	})
+}
+
+// parseDuration decodes a google.protobuf.Duration. A value that does not fit
+// becomes the largest or the smallest one.
+func parseDuration(msg []byte) (time.Duration, error) {
+	var seconds int64
+	var nanos int32
+	err := fields(msg, func(tag, n uint64, _ []byte) error {
+		switch tag {
+		case tagSeconds:
+			seconds = int64(n)
+		case tagNanos:
+			nanos = int32(n)
+		}
+		return nil
+	})
+	return (&durationpb.Duration{Seconds: seconds, Nanos: nanos}).AsDuration(), err
 }
 
 // Outgoing is a command to be encoded.
@@ -86,7 +113,7 @@ type Outgoing struct {
 	// set.
 	Expected    uint64
 	HasExpected bool
-	FirstAgeMs  uint64 // see Command
+	FirstAge    time.Duration // see Command
 }
 
 // Size is the approximate number of bytes that AppendCommand appends; the
@@ -101,7 +128,7 @@ func (o *Outgoing) sendSize() int {
 	if o.HasExpected {
 		n += 1 + protowire.SizeVarint(o.Expected)
 	}
-	return n + sizeVarintField(o.FirstAgeMs)
+	return n + sizeDurationField(o.FirstAge)
 }
 
 // AppendCommand appends one item to an encoded SendStreamRequest.
@@ -120,5 +147,5 @@ func AppendCommand(dst []byte, correlation uint64, o *Outgoing) []byte {
 	if o.HasExpected {
 		dst = protowire.AppendVarint(append(dst, tagExpected), o.Expected)
 	}
-	return appendVarintField(dst, tagFirstAge, o.FirstAgeMs)
+	return appendDurationField(dst, tagFirstAge, o.FirstAge)
 }

@@ -10,6 +10,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -45,7 +46,11 @@ const (
 	tagInData     = 5<<3 | 2
 	tagCommandID  = 6<<3 | 2
 	tagExpected   = 7 << 3
-	tagFirstAge   = 8 << 3
+	tagFirstAgeMs = 8 << 3 // of the previous release
+	tagFirstAge   = 9<<3 | 2
+
+	tagSeconds = 1 << 3
+	tagNanos   = 2 << 3
 
 	tagOutJSON    = 1<<3 | 2
 	tagOutData    = 2<<3 | 2
@@ -139,4 +144,27 @@ func sizeBytesField(n int) int {
 		return 0
 	}
 	return 1 + protowire.SizeBytes(n)
+}
+
+// appendDurationField appends a google.protobuf.Duration, unless d is 0.
+func appendDurationField(dst []byte, tag uint64, d time.Duration) []byte {
+	if d == 0 {
+		return dst
+	}
+	seconds, nanos := split(d)
+	dst = append(dst, byte(tag), byte(sizeVarintField(seconds)+sizeVarintField(nanos)))
+	return appendVarintField(appendVarintField(dst, tagSeconds, seconds), tagNanos, nanos)
+}
+
+func sizeDurationField(d time.Duration) int {
+	if d == 0 {
+		return 0
+	}
+	seconds, nanos := split(d)
+	return 2 + sizeVarintField(seconds) + sizeVarintField(nanos)
+}
+
+// split returns the fields of a google.protobuf.Duration, as varints.
+func split(d time.Duration) (seconds, nanos uint64) {
+	return uint64(int64(d / time.Second)), uint64(int64(d % time.Second))
 }

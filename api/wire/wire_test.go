@@ -6,9 +6,12 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
@@ -54,8 +57,10 @@ func randomCommand(rng *rand.Rand) (wire.Outgoing, *entityv1.SendCommandStreamRe
 		request.ExpectedSequence = &o.Expected
 	}
 	if rng.IntN(2) == 0 {
-		o.FirstAgeMs = number(rng)
-		request.FirstAttemptAgeMs = o.FirstAgeMs
+		o.FirstAge = time.Duration(number(rng))
+		if o.FirstAge != 0 {
+			request.FirstAttemptAge = durationpb.New(o.FirstAge)
+		}
 	}
 	return o, &entityv1.SendCommandStreamRequest_Item{CorrelationId: number(rng), Request: request}
 }
@@ -75,7 +80,7 @@ func checkParsedRequest(t *testing.T, encoded []byte, want *entityv1.SendCommand
 		if c.Correlation != item.GetCorrelationId() || string(c.EntityType) != r.GetEntityType() || string(c.EntityID) != r.GetEntityId() ||
 			string(c.Name) != r.GetCommand() || string(c.CommandID) != r.GetCommandId() ||
 			c.HasExpected != (r != nil && r.ExpectedSequence != nil) || c.Expected != r.GetExpectedSequence() ||
-			c.FirstAgeMs != r.GetFirstAttemptAgeMs() {
+			c.FirstAge != r.GetFirstAttemptAge().AsDuration() {
 			t.Fatalf("parsed %+v, wanted %v", c, item)
 		}
 		switch p := r.GetPayload().(type) {
@@ -96,6 +101,23 @@ func checkParsedRequest(t *testing.T, encoded []byte, want *entityv1.SendCommand
 	})
 	if err != nil || i != len(want.Requests) {
 		t.Fatalf("parsed %d of %d commands: %v", i, len(want.Requests), err)
+	}
+}
+
+// TestFormerAgeIsParsed: a client of the previous release sends the age of the first
+// attempt as a number of milliseconds, in the field 8.
+func TestFormerAgeIsParsed(t *testing.T) {
+	for ms, want := range map[uint64]time.Duration{61_000: 61 * time.Second, math.MaxUint64: math.MaxInt64 / time.Millisecond * time.Millisecond} {
+		request := protowire.AppendVarint(protowire.AppendTag(nil, 8, protowire.VarintType), ms)
+		item := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), request)
+		var got time.Duration
+		err := wire.ParseRequest(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), item), func(c *wire.Command) error {
+			got = c.FirstAge
+			return nil
+		})
+		if err != nil || got != want {
+			t.Errorf("%d ms are parsed as %v, %v", ms, got, err)
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ func memberTable(w io.Writer, members []*clusterv1.Member) {
 				status += ",disk-full"
 			}
 			row(m.GetNodeId(), m.GetAddress(), m.GetPeerAddress(), status, m.GetReachable(), m.GetLeaderCount(), m.GetReplicaCount(), strings.Join(m.GetRoles(), ","), m.GetZone(), m.GetVersion(),
-				versionRange(m.GetMinClusterVersion(), m.GetMaxClusterVersion()), fmt.Sprintf("%+.1fs", float64(m.GetClockSkewMillis())/1000), leadsAgain(m.GetImpairment()))
+				versionRange(m.GetMinClusterVersion(), m.GetMaxClusterVersion()), fmt.Sprintf("%+.1fs", m.GetClockSkew().AsDuration().Seconds()), leadsAgain(m.GetImpairment()))
 		}
 	})
 }
@@ -69,7 +69,7 @@ func leadsAgain(t *clusterv1.Impairment) string {
 	case t.GetUntil() != nil:
 		return t.GetUntil().AsTime().Format(time.RFC3339)
 	}
-	return fmt.Sprintf("%s after it is quick", time.Duration(t.GetCooldownMillis())*time.Millisecond)
+	return fmt.Sprintf("%s after it is quick", t.GetCooldown().AsDuration())
 }
 
 // clusterTable prints the cluster, followed by lines about its shards.

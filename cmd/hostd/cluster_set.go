@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
@@ -26,7 +27,7 @@ func showPolicy(w io.Writer, p *clusterv1.Policy) {
 	if !p.GetStored() {
 		of = " (by the flags of this node)"
 	}
-	fmt.Fprintf(w, "replication %d, min-members %d, rebalance %s, dead-after %v%s\n", p.GetReplication(), p.GetMinMembers(), rebalance, time.Duration(p.GetDeadAfterMillis())*time.Millisecond, of)
+	fmt.Fprintf(w, "replication %d, min-members %d, rebalance %s, dead-after %v%s\n", p.GetReplication(), p.GetMinMembers(), rebalance, p.GetDeadAfter().AsDuration(), of)
 }
 
 // policyChange parses the arguments of 'cluster set'.
@@ -57,8 +58,7 @@ func policyChange(name, value string) (*clusterv1.SetPolicyRequest, error) {
 		if failed != nil || after < time.Millisecond {
 			err = fmt.Errorf("dead-after: must be a duration such as 5m or 90s, got %q", value)
 		}
-		millis := uint64(max(after, 0).Milliseconds())
-		c.DeadAfterMillis = &millis
+		c.DeadAfter = durationpb.New(after)
 	default:
 		err = fmt.Errorf("unknown policy %q: must be replication, min-members, rebalance or dead-after", name)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
@@ -321,8 +322,8 @@ func TestTroubledNodesAreMarked(t *testing.T) {
 	var out strings.Builder
 	memberTable(&out, []*clusterv1.Member{
 		{NodeId: "n1", Status: "up"},
-		{NodeId: "n2", Status: "up", Impairment: &clusterv1.Impairment{Slow: true, CooldownMillis: 20_000}},
-		{NodeId: "n3", Status: "up", Impairment: &clusterv1.Impairment{Slow: true, Until: until, CooldownMillis: 20_000}},
+		{NodeId: "n2", Status: "up", Impairment: &clusterv1.Impairment{Slow: true, Cooldown: durationpb.New(20 * time.Second)}},
+		{NodeId: "n3", Status: "up", Impairment: &clusterv1.Impairment{Slow: true, Until: until, Cooldown: durationpb.New(20 * time.Second)}},
 		{NodeId: "n4", Status: "up", Draining: true, Impairment: &clusterv1.Impairment{Until: until}},
 		{NodeId: "n5", Status: "up", Impairment: &clusterv1.Impairment{DamageCount: 3}},
 		{NodeId: "n6", Status: "up", Impairment: &clusterv1.Impairment{DiskFull: true}},

@@ -28,7 +28,7 @@ func newEntityDelete(std cli.Stdio) *cobra.Command {
 	var name cli.Named
 	c := cli.Ask(std, "delete TYPE ID", "Delete an entity and keep its history", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (recorded, error) {
 		res, err := cli.Unary(ctx, s, s.EntityService.DeleteEntity, &entityv1.DeleteEntityRequest{
-			EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs(),
+			EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAge: name.Age(),
 		})
 		return recorded{res.GetSequence(), name.ID}, err
 	}, func(w io.Writer, v recorded) { fmt.Fprintf(w, "deleted at sequence %d\n", v.Sequence) })
@@ -75,7 +75,7 @@ func newEntitySkipTimer(std cli.Stdio) *cobra.Command {
 	var name cli.Named
 	c := cli.Ask(std, "skip-timer TYPE ID TIMER", "Cancel a timer whose command keeps failing", 3, 3, func(ctx context.Context, s *cli.Session, args []string) (recorded, error) {
 		res, err := cli.Unary(ctx, s, s.EntityService.SkipTimer, &entityv1.SkipTimerRequest{
-			EntityType: args[0], EntityId: args[1], Timer: args[2], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs(),
+			EntityType: args[0], EntityId: args[1], Timer: args[2], CommandId: name.ID, FirstAttemptAge: name.Age(),
 		})
 		return recorded{res.GetSequence(), name.ID}, err
 	}, func(w io.Writer, v recorded) { fmt.Fprintf(w, "skipped at sequence %d\n", v.Sequence) })

@@ -183,7 +183,7 @@ type (
 		Reachable                        bool
 		Roles                            []string
 		LeaderCount, ReplicaCount        *int
-		ClockSkewMillis                  *int
+		ClockSkew                        string
 	}
 	shardView struct {
 		ShardID          int

@@ -28,7 +28,7 @@ func checkProfiles(t *testing.T) {
 		args []string
 	}{
 		{cli.ExitUsage, "cpu", []string{"n1", "--type", "everything"}},
-		{cli.ExitUsage, "300", []string{"n1", "--seconds", "301"}},
+		{cli.ExitUsage, "5m0s", []string{"n1", "--duration", "301s"}},
 		{cli.ExitFailed, "no such node", []string{"nobody", "--type", "heap"}},
 	} {
 		if got := hostd(t, append([]string{"node", "profile", "-o", none}, c.args...)...); got.code != c.code || !strings.Contains(got.err, c.said) {
@@ -45,13 +45,13 @@ func checkProfiles(t *testing.T) {
 func checkGuestProfiles(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "g.pb.gz")
-	if got := hostd(t, "module", "profile", "counter", "--seconds", "1", "-o", path); got.code != cli.ExitDone || !strings.Contains(got.err, "units of fuel") {
+	if got := hostd(t, "module", "profile", "counter", "--duration", "1s", "-o", path); got.code != cli.ExitDone || !strings.Contains(got.err, "units of fuel") {
 		t.Errorf("profile of guests: %+v", got)
 	}
 	if out, err := exec.Command("go", "tool", "pprof", "-top", path).CombinedOutput(); err != nil || !strings.Contains(string(out), "counter") {
 		t.Errorf("the profile of guests is read as %s, %v", out, err)
 	}
-	if got := hostd(t, "module", "profile", "nobody", "--seconds", "1", "-o", path); got.code != cli.ExitFailed || !strings.Contains(got.err, "not_found") {
+	if got := hostd(t, "module", "profile", "nobody", "--duration", "1s", "-o", path); got.code != cli.ExitFailed || !strings.Contains(got.err, "not_found") {
 		t.Errorf("profile of a type that there is not: %+v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	"github.com/hostd/hostd/host/authn"
@@ -411,9 +412,9 @@ func (r received) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 // with all its fields except bytes and maps.
 var targets = []protoreflect.Name{
 	"digest", "revision", "activate", "key", "node_id", "to_node", "shard_id", "moves", "cluster_version", "dry_run", "timer", "id",
-	"replication", "min_members", "rebalance", "dead_after_millis", "id_prefix", "tag", "cluster_id", "command", "query",
+	"replication", "min_members", "rebalance", "dead_after", "id_prefix", "tag", "cluster_id", "command", "query",
 	"role_name", "subject", "roles", "token_name", "force", "accept_differences", "rollout", "limits", "owner", "action",
-	"rules", "quotas", "expires_at", "with_security_roles", "limit", "sample", "all", "exclude_written_by", "kind", "seconds",
+	"rules", "quotas", "expires_at", "with_security_roles", "limit", "sample", "all", "exclude_written_by", "kind", "duration",
 }
 
 // results are the response fields that describe the result of a change.
@@ -444,7 +445,8 @@ func pairs(m proto.Message, some []protoreflect.Name) string {
 }
 
 // appendPairs appends the value of a field. The path of a nested field contains
-// the names of its parents, and the number of a message in a list, from 1.
+// the names of its parents, and the number of a message in a list, from 1. A
+// duration is one value, such as 5m0s.
 func appendPairs(out []string, path string, f protoreflect.FieldDescriptor, v protoreflect.Value) []string {
 	switch {
 	case f.IsMap() || f.Kind() == protoreflect.BytesKind:
@@ -453,6 +455,9 @@ func appendPairs(out []string, path string, f protoreflect.FieldDescriptor, v pr
 			out = appendFields(out, path+"."+strconv.Itoa(i+1), v.List().Get(i).Message())
 		}
 	case f.Message() != nil:
+		if d, ok := v.Message().Interface().(*durationpb.Duration); ok {
+			return append(out, path+"="+d.AsDuration().String())
+		}
 		out = appendFields(out, path, v.Message())
 	case f.IsList():
 		var texts []string

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
@@ -225,11 +226,19 @@ func members(o Overview) []*clusterv1.Member {
 	for i, m := range o.Members {
 		out[i] = &clusterv1.Member{
 			NodeId: string(m.ID), Address: m.Address, PeerAddress: m.PeersAt, Status: m.Status, Reachable: m.Reachable, Roles: m.Roles,
-			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version, Zone: m.Zone, Draining: m.Draining, ClockSkewMillis: m.Skew.Milliseconds(),
+			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version, Zone: m.Zone, Draining: m.Draining, ClockSkew: unlessZero(m.Skew.Truncate(time.Millisecond)),
 			MinClusterVersion: uint32(m.Speaks.Min), MaxClusterVersion: uint32(m.Speaks.Max), Impairment: m.Impairment,
 		}
 	}
 	return out
+}
+
+// unlessZero returns the message of a duration, and nil for 0.
+func unlessZero(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
 }
 
 // ListShards describes the shards, in pages.

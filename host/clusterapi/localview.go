@@ -85,7 +85,7 @@ func impairmentOf(n cluster.NodeState) *clusterv1.Impairment {
 	}
 	out := &clusterv1.Impairment{DiskFull: n.Full}
 	if t := n.Impairment; t != nil {
-		out.Slow, out.CooldownMillis, out.DamageCount = t.Slow, uint64(t.Cooldown.Milliseconds()), uint32(t.Damages)
+		out.Slow, out.Cooldown, out.DamageCount = t.Slow, unlessZero(t.Cooldown), uint32(t.Damages)
 		if !t.Until.IsZero() {
 			out.Until = timestamppb.New(t.Until)
 		}

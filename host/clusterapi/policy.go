@@ -55,10 +55,10 @@ func (s *policyService) SetPolicy(ctx context.Context, req *connect.Request[clus
 		return &n
 	}
 	c.Replication, c.MinMembers = number(m.Replication), number(m.MinMembers)
-	if m.DeadAfterMillis != nil {
-		after := time.Duration(min(*m.DeadAfterMillis, uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
-		if after == 0 {
-			return nil, status.Public(s.log, &InvalidSettingError{Reason: "dead-after must not be 0s, because unreachable nodes would be declared dead at once"})
+	if m.DeadAfter != nil {
+		after := m.GetDeadAfter().AsDuration().Truncate(time.Millisecond) // the metadata has milliseconds
+		if after <= 0 {
+			return nil, status.Public(s.log, &InvalidSettingError{Reason: "dead-after must be at least 1ms, because unreachable nodes would be declared dead at once"})
 		}
 		c.DeadAfter = &after
 	}
@@ -75,6 +75,6 @@ func (s *policyService) SetPolicy(ctx context.Context, req *connect.Request[clus
 func policyMessage(p Policy) *clusterv1.Policy {
 	return &clusterv1.Policy{
 		Replication: uint32(p.Replication), MinMembers: uint32(p.MinMembers), Rebalance: p.Rebalance,
-		DeadAfterMillis: uint64(p.DeadAfter.Milliseconds()), Stored: p.Stored,
+		DeadAfter: unlessZero(p.DeadAfter), Stored: p.Stored,
 	}
 }

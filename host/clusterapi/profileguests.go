@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/edge/admission"
@@ -65,10 +66,10 @@ func (s *guestProfiler) profile(ctx context.Context, r *clusterv1.ProfileGuestsR
 		return err
 	}
 	defer open.Leave()
-	if r.Seconds == 0 {
-		r.Seconds = standardSeconds
+	if r.GetDuration().AsDuration() == 0 {
+		r.Duration = durationpb.New(standardProfile)
 	}
-	long := time.Duration(r.GetSeconds()) * time.Second
+	long := r.GetDuration().AsDuration()
 	ctx, cancel := context.WithTimeout(ctx, long+nodeTime)
 	m := &measuring{messages: make(chan *clusterv1.ProfileGuestsResponse)}
 	ended := make(chan struct{})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/edge/admission"
@@ -16,8 +17,8 @@ import (
 )
 
 const (
-	// standardSeconds is the duration of a profile if the caller sets none.
-	standardSeconds = 10
+	// standardProfile is the duration of a profile if the caller sets none.
+	standardProfile = 10 * time.Second
 	// partBytes is the maximum number of bytes of a profile in one message.
 	partBytes = 256 << 10
 	// nodeTime is how much longer than the profile itself a different node may
@@ -53,10 +54,10 @@ func (s *nodeProfiler) profile(ctx context.Context, r *clusterv1.ProfileNodeRequ
 	if err := out.Send(nil); err != nil {
 		return err
 	}
-	if r.Seconds == 0 {
-		r.Seconds = standardSeconds
+	if r.GetDuration().AsDuration() == 0 {
+		r.Duration = durationpb.New(standardProfile)
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.GetSeconds())*time.Second+nodeTime)
+	ctx, cancel := context.WithTimeout(ctx, r.GetDuration().AsDuration()+nodeTime)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -75,8 +76,8 @@ func (s *nodeProfiler) profile(ctx context.Context, r *clusterv1.ProfileNodeRequ
 	if r.GetNodeId() != "" && r.GetNodeId() != s.Self {
 		return s.relay(ctx, r, send)
 	}
-	s.Log.Info("taking a profile of the node", "kind", r.GetKind().String(), "seconds", r.GetSeconds())
-	profile, err := takeProfile(ctx, r.GetKind(), r.GetSeconds())
+	s.Log.Info("taking a profile of the node", "kind", r.GetKind().String(), "duration", r.GetDuration().AsDuration())
+	profile, err := takeProfile(ctx, r.GetKind(), r.GetDuration().AsDuration())
 	if err != nil {
 		return err
 	}

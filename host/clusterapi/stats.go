@@ -2,10 +2,10 @@ package clusterapi
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
@@ -44,7 +44,7 @@ type TypeCounts struct {
 func between(node string, from, to *Sample) *clusterv1.WatchStatsResponse {
 	d := duration(to.At.Sub(from.At))
 	out := &clusterv1.WatchStatsResponse{
-		NodeId: node, MeasuredAt: timestamppb.New(to.At), PeriodMillis: uint32(to.At.Sub(from.At).Milliseconds()),
+		NodeId: node, MeasuredAt: timestamppb.New(to.At), Period: durationpb.New(to.At.Sub(from.At).Truncate(time.Millisecond)),
 		Node: &clusterv1.NodeStats{
 			CommandsPerSecond: d.rate(from.Commands, to.Commands), EventsPerSecond: d.rate(from.Events, to.Events), QueriesPerSecond: d.rate(from.Queries, to.Queries),
 			RejectionsPerSecond: d.rate(from.Rejections, to.Rejections), FaultsPerSecond: d.rate(from.Faults, to.Faults), RateLimitedPerSecond: d.rate(from.Limited, to.Limited),
@@ -102,9 +102,5 @@ func stage(s telemetry.HistogramSnapshot) *clusterv1.StageTime {
 	if s.Count() == 0 {
 		return nil
 	}
-	return &clusterv1.StageTime{P50Micros: micros(s.Quantile(0.5)), P99Micros: micros(s.Quantile(0.99))}
+	return &clusterv1.StageTime{P50: durationpb.New(s.Quantile(0.5)), P99: durationpb.New(s.Quantile(0.99))}
 }
-
-// micros converts a duration to microseconds, rounded to two decimals, because
-// the histogram is not more precise.
-func micros(d time.Duration) float64 { return math.Round(float64(d)/10) / 100 }

@@ -53,7 +53,7 @@ func TestRatesCoverOnlyThePeriod(t *testing.T) {
 	if n.String() != want.String() {
 		t.Errorf("%v\nwant %v", n, want)
 	}
-	if m.GetNodeId() != "n1" || m.GetPeriodMillis() != 4000 || !m.GetMeasuredAt().AsTime().Equal(to.At) || len(m.GetTypes()) != 1 {
+	if m.GetNodeId() != "n1" || m.GetPeriod().AsDuration() != 4*time.Second || !m.GetMeasuredAt().AsTime().Equal(to.At) || len(m.GetTypes()) != 1 {
 		t.Fatalf("%v", m)
 	}
 	o := m.GetTypes()[0]
@@ -61,7 +61,7 @@ func TestRatesCoverOnlyThePeriod(t *testing.T) {
 		t.Errorf("%v", o)
 	}
 	for _, s := range []*clusterv1.StageTime{o.GetQueue(), o.GetGuest(), o.GetCommit()} {
-		if s.GetP50Micros() < 1_000 || s.GetP50Micros() > 1_091 || s.GetP99Micros() < 20_000 || s.GetP99Micros() > 21_900 {
+		if p50, p99 := s.GetP50().AsDuration(), s.GetP99().AsDuration(); p50 < time.Millisecond || p50 > 1_091*time.Microsecond || p99 < 20*time.Millisecond || p99 > 21_900*time.Microsecond {
 			t.Errorf("%v", s)
 		}
 	}
@@ -72,7 +72,7 @@ func TestRatesCoverOnlyThePeriod(t *testing.T) {
 	}
 	// The rates of a new type include everything that it has done.
 	from.Types, from.Stages = nil, nil
-	if o := between("n1", from, to).GetTypes()[0]; o.GetCommandsPerSecond() != 125 || o.GetQueue().GetP50Micros() < 900_000 {
+	if o := between("n1", from, to).GetTypes()[0]; o.GetCommandsPerSecond() != 125 || o.GetQueue().GetP50().AsDuration() < 900*time.Millisecond {
 		t.Errorf("%v", o)
 	}
 	// Two samples at the same time give rates of 0, not NaN.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"runtime"
 	"sync"
+	"time"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/host/modules"
@@ -32,9 +33,9 @@ var errProfileSize = errors.New("the profile exceeds the size limit")
 var taking sync.Mutex
 
 // takeProfile returns a profile of this process in pprof format. A CPU or block
-// profile covers the given number of seconds. If ctx ends, takeProfile returns
-// its error.
-func takeProfile(ctx context.Context, kind clusterv1.ProfileNodeRequest_Kind, seconds uint32) ([]byte, error) {
+// profile covers the duration, rounded up to whole seconds. If ctx ends,
+// takeProfile returns its error.
+func takeProfile(ctx context.Context, kind clusterv1.ProfileNodeRequest_Kind, duration time.Duration) ([]byte, error) {
 	if !taking.TryLock() {
 		return nil, modules.ErrProfiling
 	}
@@ -56,7 +57,7 @@ func takeProfile(ctx context.Context, kind clusterv1.ProfileNodeRequest_Kind, se
 		return nil, status.Argument("unknown kind of profile")
 	}
 	if lasts(kind) {
-		query.Set("seconds", fmt.Sprint(seconds))
+		query.Set("seconds", fmt.Sprint(int64((duration+time.Second-1)/time.Second)))
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/?"+query.Encode(), nil)
 	if err != nil {

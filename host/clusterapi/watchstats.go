@@ -1,6 +1,7 @@
 package clusterapi
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -41,10 +42,7 @@ func (s *statsWatch) WatchStats(ctx context.Context, r *connect.Request[clusterv
 		return status.Public(s.Log, err)
 	}
 	defer open.Leave()
-	interval := standardInterval
-	if millis := r.Msg.GetIntervalMillis(); millis > 0 {
-		interval = time.Duration(millis) * time.Millisecond
-	}
+	interval := cmp.Or(r.Msg.GetInterval().AsDuration(), standardInterval)
 	call := streamCall[clusterv1.WatchStatsResponse]{
 		allNodes: &s.allNodes, Continues: !r.Msg.GetOnce(), NodeTime: interval + statsNodeTime,
 		Here: func(ctx context.Context, send func(*clusterv1.WatchStatsResponse) bool) {

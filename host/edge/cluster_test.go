@@ -33,7 +33,7 @@ func TestCluster(t *testing.T) {
 	node := func(n, leads int) string {
 		return fmt.Sprintf(`{"nodeId":"n%d","address":"127.0.0.1:%d","status":"up","reachable":true,"roles":["host"],"leaderCount":%d,"replicaCount":4,"version":"test"}`, n, n, leads)
 	}
-	wantJSON(t, body, `{"members":[`+node(1, 2)+`,`+node(2, 1)+`,`+node(3, 1)+`],"coordinator":"n1","quorum":true,"nodeId":"n1","shardCount":4,"policy":{"replication":3,"minMembers":1,"rebalance":true,"deadAfterMillis":"300000"}}`)
+	wantJSON(t, body, `{"members":[`+node(1, 2)+`,`+node(2, 1)+`,`+node(3, 1)+`],"coordinator":"n1","quorum":true,"nodeId":"n1","shardCount":4,"policy":{"replication":3,"minMembers":1,"rebalance":true,"deadAfter":"300s"}}`)
 	_, body = s.post(t, clusterPath+"ListShards", `{}`)
 	shard := func(n int, leader string) string {
 		return fmt.Sprintf(`{"shardId":%d,"leader":%q,"term":"2","voters":["n1","n2","n3"],"appliedIndex":"9"}`, n, leader)

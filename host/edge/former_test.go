@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/hostd/hostd/host/edge"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 )
@@ -17,6 +19,32 @@ func TestFormerPathsAreServed(t *testing.T) {
 		status, body := s.post(t, entityPath+path, `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3}}`)
 		if status != http.StatusOK {
 			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+}
+
+// TestFormerAgesAreRead: a request of the previous release has the age of its first
+// attempt as a number of milliseconds in a former field. A node that ignored it
+// would run the retry as a new command.
+func TestFormerAgesAreRead(t *testing.T) {
+	s := serve(t, edge.Options{})
+	about := func(more ...string) (out []byte) {
+		for i, text := range append([]string{"counter", "a"}, more...) {
+			out = protowire.AppendString(protowire.AppendTag(out, protowire.Number(i+1), protowire.BytesType), text)
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		method  string
+		request []byte
+		age     protowire.Number
+	}{
+		{"Send", about("add"), 8}, {"SkipTimer", about("ring"), 5}, {"Delete", about(), 4},
+	} {
+		request := protowire.AppendVarint(protowire.AppendTag(tt.request, tt.age, protowire.VarintType), 60_000)
+		status, body := s.post(t, entityPath+tt.method, string(request), "Content-Type", "application/proto")
+		if status != http.StatusBadRequest || !strings.Contains(body, "needs the command_id of the first attempt") {
+			t.Errorf("%s without a command id: %d %s", tt.method, status, body)
 		}
 	}
 }

@@ -131,7 +131,7 @@ func TestEntitiesUnderPlainPaths(t *testing.T) {
 		{"GET /e/counter", ``, ``, 404, "the path must be", ""},
 		{"GET /e/counter/a/b/c/d", ``, ``, 404, "the path must be", ""},
 		{"POST /e/counter/a/add", `{"amount":1}`, "Idempotency-Key=", 400, "is empty", ""},
-		{"POST /e/counter/a/add", `{"amount":1}`, "Hostd-First-Attempt-Age=soon", 400, "milliseconds", ""},
+		{"POST /e/counter/a/add", `{"amount":1}`, "Hostd-First-Attempt-Age=soon", 400, "1500ms", ""},
 	} {
 		s.plain(t, c)
 	}

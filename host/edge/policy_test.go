@@ -13,10 +13,10 @@ import (
 func TestSetPolicy(t *testing.T) {
 	s := serve(t, edge.Options{Admin: true})
 	_, body := s.post(t, clusterPath+"SetPolicy", `{"replication":5}`)
-	wantJSON(t, body, `{"policy":{"replication":5,"minMembers":1,"rebalance":true,"deadAfterMillis":"300000","stored":true}}`)
-	_, body = s.post(t, clusterPath+"SetPolicy", `{"rebalance":false,"deadAfterMillis":"60000"}`)
-	wantJSON(t, body, `{"policy":{"replication":5,"minMembers":1,"deadAfterMillis":"60000","stored":true}}`)
-	for _, request := range []string{`{}`, `{"deadAfterMillis":"0"}`} {
+	wantJSON(t, body, `{"policy":{"replication":5,"minMembers":1,"rebalance":true,"deadAfter":"300s","stored":true}}`)
+	_, body = s.post(t, clusterPath+"SetPolicy", `{"rebalance":false,"deadAfter":"60s"}`)
+	wantJSON(t, body, `{"policy":{"replication":5,"minMembers":1,"deadAfter":"60s","stored":true}}`)
+	for _, request := range []string{`{}`, `{"deadAfter":"0s"}`} {
 		_, body = s.post(t, clusterPath+"SetPolicy", request)
 		wantCode(t, body, connect.CodeInvalidArgument)
 	}

@@ -75,7 +75,7 @@ func TestModules(t *testing.T) {
 	}
 	// Protobuf's JSON encoder randomly adds spaces, depending on the program's
 	// build.
-	if _, body := s.post(t, modulePath+"GetQuotas", `{}`); !strings.Contains(strings.ReplaceAll(string(body), " ", ""), `"limit":{"modules":"100","bytes":"1048576","ownModules":"10"}`) || !strings.Contains(strings.ReplaceAll(string(body), " ", ""), `"retentionSeconds":"3600"`) {
+	if _, body := s.post(t, modulePath+"GetQuotas", `{}`); !strings.Contains(strings.ReplaceAll(string(body), " ", ""), `"limit":{"modules":"100","bytes":"1048576","ownModules":"10"}`) || !strings.Contains(strings.ReplaceAll(string(body), " ", ""), `"retention":"3600s"`) {
 		t.Errorf("quotas: %s", body)
 	}
 	unknown := strings.Repeat("ab", 32)

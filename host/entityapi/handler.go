@@ -130,7 +130,8 @@ func (s *handler) SendCommand(ctx context.Context, r *connect.Request[entityv1.S
 	if err := checkCommandID(m.GetCommandId()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	if err := checkRetry(m.GetCommandId(), m.GetFirstAttemptAgeMs()); err != nil {
+	age := firstAge(m, formerSendAge)
+	if err := checkRetry(m.GetCommandId(), age); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
 	expected, err := expectation(m.ExpectedSequence != nil, m.GetExpectedSequence())
@@ -154,7 +155,7 @@ func (s *handler) SendCommand(ctx context.Context, r *connect.Request[entityv1.S
 		if req.ID == "" {
 			req.ID, req.ServerID = s.ids.Next(), true
 		}
-		setFirstAttempt(req, m.GetFirstAttemptAgeMs())
+		setFirstAttempt(req, age)
 	})
 	if err != nil {
 		return nil, status.Public(s.Log, err)

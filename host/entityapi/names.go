@@ -5,6 +5,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/hostd/hostd/host/former"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
@@ -56,26 +61,44 @@ func checkRunes(what, s string) error {
 // maxAge limits the assumed age of an earlier attempt.
 const maxAge = 366 * 24 * time.Hour
 
-// checkRetry rejects the age of a first attempt if there is no command id.
-func checkRetry(commandID string, firstAgeMs uint64) error {
-	if firstAgeMs > 0 && commandID == "" {
-		return status.Argument("first_attempt_age_ms needs the command_id of the first attempt")
+// retryable is a request that may be a retry.
+type retryable interface {
+	proto.Message
+	GetFirstAttemptAge() *durationpb.Duration
+}
+
+// firstAge returns the time since the first attempt of a request, and 0 if there
+// was none. The previous release sends it in milliseconds, in the former field.
+func firstAge(m retryable, formerField protowire.Number) time.Duration {
+	if age := m.GetFirstAttemptAge(); age != nil {
+		return age.AsDuration()
+	}
+	ms := former.Number(m, formerField)
+	return time.Duration(min(ms, uint64(maxAge/time.Millisecond))) * time.Millisecond
+}
+
+// checkRetry rejects the age of a first attempt if it is negative, or if there
+// is no command id.
+func checkRetry(commandID string, age time.Duration) error {
+	if age < 0 {
+		return status.Argument("first_attempt_age must not be negative")
+	}
+	if age > 0 && commandID == "" {
+		return status.Argument("first_attempt_age needs the command_id of the first attempt")
 	}
 	return nil
 }
 
 // setFirstAttempt moves r.First, which is the time when the command arrived on
-// this node, back by firstAgeMs milliseconds to the time of its first attempt.
-// If firstAgeMs is 0, there was no earlier attempt.
-func setFirstAttempt(r *request.Request, firstAgeMs uint64) {
-	if firstAgeMs == 0 {
+// this node, back by age, but by at most maxAge, to the time of its first
+// attempt. If age is 0, there was no earlier attempt.
+func setFirstAttempt(r *request.Request, age time.Duration) {
+	if age == 0 {
 		return
 	}
 	r.Again = true
-	r.First = r.First.Add(-ageOf(firstAgeMs))
+	r.First = r.First.Add(-limitAge(age))
 }
 
-// ageOf converts an age in milliseconds to a duration, of at most maxAge.
-func ageOf(ms uint64) time.Duration {
-	return time.Duration(min(ms, uint64(maxAge/time.Millisecond))) * time.Millisecond
-}
+// limitAge returns the age of an earlier attempt, of at most maxAge.
+func limitAge(age time.Duration) time.Duration { return min(age, maxAge) }

@@ -140,7 +140,7 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 	if err := checkCommandID(commandID); err != nil {
 		return err
 	}
-	if err := checkRetry(commandID, c.FirstAgeMs); err != nil {
+	if err := checkRetry(commandID, c.FirstAge); err != nil {
 		return err
 	}
 	if st.svc.Auth != nil {
@@ -149,7 +149,7 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 		}
 	}
 	r.First = it.batch.arrived
-	setFirstAttempt(r, c.FirstAgeMs)
+	setFirstAttempt(r, c.FirstAge)
 	r.ID, r.ServerID = journal.CommandID(commandID), false
 	if r.ID == "" {
 		r.ID, r.ServerID = st.svc.ids.Next(), true

@@ -5,13 +5,25 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/former"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
+)
+
+// The fields in which requests of the previous release have the age of the first
+// attempt, in milliseconds.
+const (
+	formerSendAge   protowire.Number = 8
+	formerSkipAge   protowire.Number = 5
+	formerDeleteAge protowire.Number = 4
 )
 
 // ClearFaults releases an entity from quarantine.
@@ -41,7 +53,7 @@ func (s *handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.Ski
 	if err := checkName("timer", r.Msg.GetTimer()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
+	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), firstAge(r.Msg, formerSkipAge))
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
@@ -52,9 +64,9 @@ func (s *handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.Ski
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.SkipTimerResponse], error) {
 			if leader != nil {
 				began := time.Now()
-				res, err := leader.SkipTimer(ctx, connect.NewRequest(&entityv1.SkipTimerRequest{
-					EntityType: id.Type, EntityId: id.ID, Timer: r.Msg.GetTimer(), CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
-				}))
+				m := &entityv1.SkipTimerRequest{EntityType: id.Type, EntityId: id.ID, Timer: r.Msg.GetTimer(), CommandId: string(command)}
+				m.FirstAttemptAge = tried.age(m, formerSkipAge)
+				res, err := leader.SkipTimer(ctx, connect.NewRequest(m))
 				tried.recordOutcome(began, err)
 				return res, err
 			}
@@ -70,7 +82,7 @@ func (s *handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.Ski
 // DeleteEntity deletes an entity.
 func (s *handler) DeleteEntity(ctx context.Context, r *connect.Request[entityv1.DeleteEntityRequest]) (*connect.Response[entityv1.DeleteEntityResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
-	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
+	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), firstAge(r.Msg, formerDeleteAge))
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
@@ -81,9 +93,9 @@ func (s *handler) DeleteEntity(ctx context.Context, r *connect.Request[entityv1.
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.DeleteEntityResponse], error) {
 			if leader != nil {
 				began := time.Now()
-				res, err := leader.DeleteEntity(ctx, connect.NewRequest(&entityv1.DeleteEntityRequest{
-					EntityType: id.Type, EntityId: id.ID, CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
-				}))
+				m := &entityv1.DeleteEntityRequest{EntityType: id.Type, EntityId: id.ID, CommandId: string(command)}
+				m.FirstAttemptAge = tried.age(m, formerDeleteAge)
+				res, err := leader.DeleteEntity(ctx, connect.NewRequest(m))
 				tried.recordOutcome(began, err)
 				return res, err
 			}
@@ -98,18 +110,18 @@ func (s *handler) DeleteEntity(ctx context.Context, r *connect.Request[entityv1.
 
 // adminRequest validates the command id of an operator's request, and makes one
 // if it is missing, before the first attempt.
-func (s *handler) adminRequest(commandID string, firstAgeMs uint64) (journal.CommandID, attempts, error) {
+func (s *handler) adminRequest(commandID string, age time.Duration) (journal.CommandID, attempts, error) {
 	if err := checkCommandID(commandID); err != nil {
 		return "", attempts{}, err
 	}
-	if err := checkRetry(commandID, firstAgeMs); err != nil {
+	if err := checkRetry(commandID, age); err != nil {
 		return "", attempts{}, err
 	}
 	command := journal.CommandID(commandID)
 	if command == "" {
 		command = s.ids.Next()
 	}
-	return command, attemptsSince(firstAgeMs), nil
+	return command, attemptsSince(age), nil
 }
 
 // attempts records the first attempt of an operator's request that had an
@@ -117,20 +129,23 @@ func (s *handler) adminRequest(commandID string, firstAgeMs uint64) (journal.Com
 // none.
 type attempts struct{ first time.Time }
 
-func attemptsSince(firstAgeMs uint64) (a attempts) {
-	if firstAgeMs > 0 {
-		a.first = time.Now().Add(-ageOf(firstAgeMs))
+func attemptsSince(age time.Duration) (a attempts) {
+	if age > 0 {
+		a.first = time.Now().Add(-limitAge(age))
 	}
 	return a
 }
 
-// ageMs returns how long ago the first attempt was, in milliseconds, for a
-// different node.
-func (a *attempts) ageMs() uint64 {
+// age returns how long ago the first attempt was, for a request to a different
+// node. It adds the former field to the request, because that node may run the
+// previous release, to which a retry without an age is a new command.
+func (a *attempts) age(m proto.Message, formerField protowire.Number) *durationpb.Duration {
 	if a.first.IsZero() {
-		return 0
+		return nil
 	}
-	return uint64(max(time.Since(a.first)+time.Millisecond-1, time.Millisecond) / time.Millisecond)
+	age := max(time.Since(a.first)+time.Millisecond-1, time.Millisecond).Truncate(time.Millisecond)
+	former.SetNumber(m, formerField, uint64(age.Milliseconds()))
+	return durationpb.New(age)
 }
 
 // recordOutcome records the outcome of an attempt at a different node. An attempt

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
@@ -82,7 +83,7 @@ func (s *handler) checkShards(ctx context.Context, digest journal.Digest, r *mod
 	q := modules.CompatibilityQuery{
 		ExcludeWrittenBy: before, Initial: meta.Part{Share: r.GetInitialShare(), Prefix: r.GetInitialPrefix()}, Current: meta.Part{Share: r.GetCurrentShare(), Prefix: r.GetCurrentPrefix()}, MinRevision: r.GetMinActivationRevision(),
 		Shard: sharding.ShardID(r.GetShardId()), EntityType: r.GetEntityType(), Digest: digest, Sample: int(cmp.Or(r.GetSample(), checkSample)),
-		Draw: rand.IntN, Budget: cmp.Or(time.Duration(r.GetShardMillis())*time.Millisecond, checkBudget), PresenceOnly: r.GetPresenceOnly(),
+		Draw: rand.IntN, Budget: cmp.Or(r.GetShardTime().AsDuration(), checkBudget), PresenceOnly: r.GetPresenceOnly(),
 		TruncatedOnly: r.GetTruncatedOnly(), IncludeSnapshots: r.GetIncludeSnapshots(), Paced: r.GetPaced(), AcceptDifferences: r.GetAcceptDifferences(),
 	}
 	if q.Shard != 0 {
@@ -173,7 +174,7 @@ func (s *handler) checkShardOnce(ctx context.Context, q modules.CompatibilityQue
 	if leader != nil {
 		res, err := leader.CheckCompatibility(ctx, connect.NewRequest(&modulev1.CheckCompatibilityRequest{
 			Digest: q.Digest.String(), EntityType: q.EntityType, Sample: uint32(max(1, q.Sample)), ShardId: uint32(q.Shard),
-			ShardMillis: uint32(max(1, q.Budget.Milliseconds())), PresenceOnly: q.PresenceOnly, ExcludeWrittenBy: digestTexts(q.ExcludeWrittenBy),
+			ShardTime: durationpb.New(max(q.Budget, time.Millisecond)), PresenceOnly: q.PresenceOnly, ExcludeWrittenBy: digestTexts(q.ExcludeWrittenBy),
 			InitialShare: q.Initial.Share, InitialPrefix: q.Initial.Prefix, CurrentShare: q.Current.Share, CurrentPrefix: q.Current.Prefix, MinActivationRevision: q.MinRevision,
 			TruncatedOnly: q.TruncatedOnly, IncludeSnapshots: q.IncludeSnapshots, Paced: q.Paced, AcceptDifferences: q.AcceptDifferences,
 		}))

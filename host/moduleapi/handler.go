@@ -9,9 +9,9 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
@@ -191,7 +191,11 @@ func (s *handler) DeleteModule(ctx context.Context, r *connect.Request[modulev1.
 // used.
 func (s *handler) GetQuotas(ctx context.Context, _ *connect.Request[modulev1.GetQuotasRequest]) (*connect.Response[modulev1.GetQuotasResponse], error) {
 	q := s.Modules.Quotas(uploader(ctx))
-	return connect.NewResponse(&modulev1.GetQuotasResponse{Used: amountsMessage(q.Used), Limit: amountsMessage(q.Limit), RetentionSeconds: uint64(q.Retention / time.Second)}), nil
+	out := &modulev1.GetQuotasResponse{Used: amountsMessage(q.Used), Limit: amountsMessage(q.Limit)}
+	if q.Retention > 0 {
+		out.Retention = durationpb.New(q.Retention)
+	}
+	return connect.NewResponse(out), nil
 }
 
 // mayDeploy returns an error unless the caller may deploy all of the types and

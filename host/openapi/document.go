@@ -346,7 +346,7 @@ func (w *apiWriter) entity(paths tree, t Type) error {
 				"tags": []any{t.Name}, "operationId": w.operation(t.Name, c.Name), "summary": "Send the command " + c.Name,
 				"parameters": []any{
 					parameter("Idempotency-Key", "header", "id of the command; a retry with the same id returns the first reply and has no second effect", tree{"type": "string", "maxLength": 128}),
-					parameter("Hostd-First-Attempt-Age", "header", "milliseconds since the first attempt with this id, if its outcome is unknown", tree{"type": "integer", "minimum": 0}),
+					parameter("Hostd-First-Attempt-Age", "header", "time since the first attempt with this id, such as 1500ms, if its outcome is unknown", tree{"type": "string"}),
 					parameter("If-Match", "header", "expected sequence of the entity, in quotes; or several, or *", tree{"type": "string"}),
 					parameter("If-None-Match", "header", "*: the entity must not exist", tree{"type": "string", "const": "*"}),
 				},

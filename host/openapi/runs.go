@@ -17,7 +17,7 @@ func (w *apiWriter) runs(paths tree, t Type, input tree) {
 	tags := []any{t.Name}
 	key := []any{
 		parameter("Idempotency-Key", "header", "id of the command; a retry with the same id has no second effect", tree{"type": "string", "maxLength": 128}),
-		parameter("Hostd-First-Attempt-Age", "header", "milliseconds since the first attempt with this id, if its outcome is unknown", tree{"type": "integer", "minimum": 0}),
+		parameter("Hostd-First-Attempt-Age", "header", "time since the first attempt with this id, such as 1500ms, if its outcome is unknown", tree{"type": "string"}),
 	}
 	wait := parameter("wait", "query", "how long to wait for the end of the run, such as 30s", tree{"type": "string"})
 	headers := tree{

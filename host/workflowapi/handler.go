@@ -217,14 +217,14 @@ type aboutRun interface {
 	GetEntityType() string
 	GetEntityId() string
 	GetCommandId() string
-	GetFirstAttemptAgeMs() uint64
+	GetFirstAttemptAge() *durationpb.Duration
 }
 
 // newSend returns a command for the run of a request.
 func newSend(m aboutRun, name string) *entityv1.SendCommandRequest {
 	return &entityv1.SendCommandRequest{
 		EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), Command: name,
-		CommandId: m.GetCommandId(), FirstAttemptAgeMs: m.GetFirstAttemptAgeMs(),
+		CommandId: m.GetCommandId(), FirstAttemptAge: m.GetFirstAttemptAge(),
 	}
 }
 

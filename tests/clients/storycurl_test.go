@@ -73,7 +73,7 @@ func (c *curl) ask(ctx context.Context, path string, arguments ...string) (a htt
 	for {
 		args := append([]string{"--silent", "--show-error", "--include", "--max-time", "4"}, arguments...)
 		if !first.IsZero() {
-			args = append(args, "--header", fmt.Sprintf("Hostd-First-Attempt-Age: %d", time.Since(first).Milliseconds()+1))
+			args = append(args, "--header", fmt.Sprintf("Hostd-First-Attempt-Age: %s", time.Since(first)))
 		}
 		began := time.Now()
 		out, failed := exec.CommandContext(ctx, c.path, append(args, c.Addresses[c.at]+"/e/account/"+c.ID+path)...).Output()

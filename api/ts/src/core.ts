@@ -149,7 +149,7 @@ export class Transport {
     for (;;) {
       const now = { wall: Date.now(), clock: performance.now() };
       // The monotonic clock stops while the machine sleeps, and the wall clock may be changed.
-      if (first) request = { ...request, firstAttemptAgeMs: Math.max(1, Math.ceil(Math.max(now.wall - first.wall, now.clock - first.clock))) };
+      if (first) request = { ...request, firstAttemptAge: `${Math.max(1, Math.ceil(Math.max(now.wall - first.wall, now.clock - first.clock))) / 1000}s` };
       const place = this.#at;
       let failed: Attempt;
       try {

@@ -33,8 +33,8 @@ export function service<S extends DescService>(desc: S, transport: Transport): S
         const message = json(request);
         if (!isSend(method)) return told(await transport.unary(procedure, message, reads(method), o));
         message["commandId"] ||= newCommandId();
-        const { firstAttemptAgeMs: age, ...command } = message;
-        return told(await transport.unary(procedure, command, { firstTried: age === undefined ? undefined : Date.now() - Number(age) }, o));
+        const { firstAttemptAge: age, ...command } = message;
+        return told(await transport.unary(procedure, command, { firstTried: age === undefined ? undefined : Date.now() - 1000 * parseFloat(String(age)) }, o));
       };
     } else if (method.methodKind === "server_streaming") {
       calls[method.localName] = async function* (request?: object, o: Pick<CallOptions, "signal"> = {}) {

@@ -16,7 +16,7 @@ try {
       out.revision = String((await modules.activateModule({ entityType: "account", digest: "0".repeat(64) })).revision);
       break;
     case "send": {
-      const m = await entities.sendCommand({ entityType: "account", entityId: "a", command: "open", firstAttemptAgeMs: 5000n });
+      const m = await entities.sendCommand({ entityType: "account", entityId: "a", command: "open", firstAttemptAge: { seconds: 5n, nanos: 0 } });
       out.sequence = String(m.sequence);
       out.streams = ["sendStream" in entities, "uploadStream" in modules, "readEvents" in entities];
       break;

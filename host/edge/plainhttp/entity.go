@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
@@ -38,7 +40,7 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 		req.CommandId, err = idempotencyKey(r)
 	}
 	if err == nil {
-		req.FirstAttemptAgeMs, err = firstAttempt(r)
+		req.FirstAttemptAge, err = firstAttempt(r)
 	}
 	if err != nil {
 		refusal(w, err)
@@ -266,14 +268,14 @@ func idempotencyKey(r *http.Request) (string, error) {
 
 // firstAttempt returns how long ago, in milliseconds, the command was first
 // tried under its key.
-func firstAttempt(r *http.Request) (uint64, error) {
+func firstAttempt(r *http.Request) (*durationpb.Duration, error) {
 	text := r.Header.Get("Hostd-First-Attempt-Age")
 	if text == "" {
-		return 0, nil
+		return nil, nil
 	}
-	age, err := strconv.ParseUint(text, 10, 63)
-	if err != nil {
-		return 0, errors.New("the header Hostd-First-Attempt-Age must be a number of milliseconds")
+	age, err := time.ParseDuration(text)
+	if err != nil || age < 0 {
+		return nil, errors.New("the header Hostd-First-Attempt-Age must be a duration such as 1500ms or 30s")
 	}
-	return age, nil
+	return durationpb.New(age), nil
 }

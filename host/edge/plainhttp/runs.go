@@ -237,8 +237,8 @@ func addKey(req map[string]any, r *http.Request) error {
 	if key != "" {
 		req["commandId"] = key
 	}
-	if age != 0 {
-		req["firstAttemptAgeMs"] = strconv.FormatUint(age, 10)
+	if age != nil {
+		req["firstAttemptAge"] = strconv.FormatFloat(age.AsDuration().Seconds(), 'f', 9, 64) + "s"
 	}
 	return err
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/hostd/hostd/api/client"
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/tests/support/testkit"
@@ -79,8 +81,8 @@ func setTogether(t *testing.T, c *testkit.Cluster) {
 		clients[i] = c.Node(i).Client(client.Options{})
 	}
 	for round := range 20 {
-		members, on, after := uint32(1+round%2), round%2 == 0, uint64(90_000+1000*(19-round))
-		changes := []*clusterv1.SetPolicyRequest{{MinMembers: &members}, {Rebalance: &on}, {DeadAfterMillis: &after}}
+		members, on, after := uint32(1+round%2), round%2 == 0, 90*time.Second+time.Duration(19-round)*time.Second
+		changes := []*clusterv1.SetPolicyRequest{{MinMembers: &members}, {Rebalance: &on}, {DeadAfter: durationpb.New(after)}}
 		var all sync.WaitGroup
 		for i, change := range changes {
 			all.Go(func() {
@@ -92,7 +94,7 @@ func setTogether(t *testing.T, c *testkit.Cluster) {
 		all.Wait()
 		one := uint32(1)
 		p, err := clients[0].SetPolicy(ctx, &clusterv1.SetPolicyRequest{Replication: &one}) // sets no field, so the policy is unchanged
-		if err != nil || p.GetMinMembers() != members || p.GetRebalance() != on || p.GetDeadAfterMillis() != after {
+		if err != nil || p.GetMinMembers() != members || p.GetRebalance() != on || p.GetDeadAfter().AsDuration() != after {
 			t.Fatalf("round %d: %v, %v; min-members %d, rebalance %v, dead-after %d ms were set at once", round, p, err, members, on, after)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
@@ -75,7 +76,7 @@ func TestForgottenRetryIsNotExecuted(t *testing.T) {
 func (n *node) post(i int, ago time.Duration) (code int, text string) {
 	n.t.Helper()
 	cmd := adding("alarm")(i)
-	body := `{"entityType":"alarm","entityId":"x","command":"add","json":{"amount":1},"commandId":"` + cmd.ID + `","firstAttemptAgeMs":` + strconv.FormatInt(ago.Milliseconds(), 10) + `}`
+	body := `{"entityType":"alarm","entityId":"x","command":"add","json":{"amount":1},"commandId":"` + cmd.ID + `","firstAttemptAge":"` + strconv.FormatFloat(ago.Seconds(), 'f', 3, 64) + `s"}`
 	res, err := http.Post("http://"+n.n.Addr()+"/hostd.entity.v1.EntityService/SendCommand", "application/json", strings.NewReader(body))
 	if err != nil {
 		n.t.Fatal(err)
@@ -93,12 +94,12 @@ func (n *node) post(i int, ago time.Duration) (code int, text string) {
 func (n *node) refusesActs(id, command string, ago time.Duration) {
 	n.t.Helper()
 	before, _ := n.state(id)
-	age := uint64(ago.Milliseconds())
+	age := durationpb.New(ago)
 	_, deleted := n.api().DeleteEntity(n.t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{
-		EntityType: "alarm", EntityId: id, CommandId: command, FirstAttemptAgeMs: age,
+		EntityType: "alarm", EntityId: id, CommandId: command, FirstAttemptAge: age,
 	}))
 	_, skipped := n.api().SkipTimer(n.t.Context(), connect.NewRequest(&entityv1.SkipTimerRequest{
-		EntityType: "alarm", EntityId: id, Timer: "none", CommandId: command, FirstAttemptAgeMs: age,
+		EntityType: "alarm", EntityId: id, Timer: "none", CommandId: command, FirstAttemptAge: age,
 	}))
 	for act, err := range map[string]error{"deletion": deleted, "skipped timer": skipped} {
 		if connect.CodeOf(err) != connect.CodeAborted {
@@ -108,7 +109,7 @@ func (n *node) refusesActs(id, command string, ago time.Duration) {
 	if s, _ := n.state(id); s != before {
 		n.t.Errorf("%+v is %+v after refused requests", before, s)
 	}
-	_, err := n.api().DeleteEntity(n.t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "alarm", EntityId: id, FirstAttemptAgeMs: age}))
+	_, err := n.api().DeleteEntity(n.t.Context(), connect.NewRequest(&entityv1.DeleteEntityRequest{EntityType: "alarm", EntityId: id, FirstAttemptAge: age}))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		n.t.Errorf("an age without an id: %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/hostd/hostd/api/client"
 )
@@ -44,7 +45,11 @@ func (n *Named) At() time.Time {
 	return time.Now().Add(-n.tried)
 }
 
-// AgeMs returns how long ago the operation was first tried, in milliseconds.
-func (n *Named) AgeMs() uint64 {
-	return uint64((n.tried + time.Millisecond - 1) / time.Millisecond)
+// Age returns how long ago the operation was first tried; nil if this is the
+// first attempt.
+func (n *Named) Age() *durationpb.Duration {
+	if n.tried == 0 {
+		return nil
+	}
+	return durationpb.New(n.tried)
 }

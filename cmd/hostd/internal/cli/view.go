@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -14,7 +16,8 @@ import (
 
 // Object is a message of the API in the form that -o json prints: each field
 // under its JSON name, in the order of the message, whether or not it is set.
-// Numbers of any size are JSON numbers, bytes are base64, times are RFC 3339.
+// Numbers of any size are JSON numbers, bytes are base64, times are RFC 3339, and
+// durations are seconds such as "1.5s".
 // Messages and optional fields that are not set are omitted.
 type Object struct{ members []member }
 
@@ -65,6 +68,12 @@ func viewValue(f protoreflect.FieldDescriptor, v protoreflect.Value) any {
 	switch m := v.Message().Interface().(type) {
 	case *timestamppb.Timestamp:
 		return m.AsTime()
+	case *durationpb.Duration:
+		text, err := protojson.Marshal(m)
+		if err != nil {
+			return nil
+		}
+		return json.RawMessage(text)
 	case *structpb.Value:
 		return viewJSON(m)
 	case *structpb.Struct:

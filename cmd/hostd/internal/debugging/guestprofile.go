@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
@@ -16,10 +17,10 @@ import (
 // NewGuestProfile returns the command 'hostd module profile'.
 func NewGuestProfile(std cli.Stdio) *cobra.Command {
 	var path string
-	var seconds uint32
+	var duration time.Duration
 	c := cli.Talk(std, "profile TYPE", "Profile where the guests of a type spend their fuel, for go tool pprof", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
-		p := &pprofile.Profile{Of: args[0], Began: time.Now(), Long: time.Duration(seconds) * time.Second}
-		for m, err := range cli.Stream(ctx, s.ClusterService.ProfileGuests, &clusterv1.ProfileGuestsRequest{EntityType: args[0], Seconds: seconds}) {
+		p := &pprofile.Profile{Of: args[0], Began: time.Now(), Long: duration}
+		for m, err := range cli.Stream(ctx, s.ClusterService.ProfileGuests, &clusterv1.ProfileGuestsRequest{EntityType: args[0], Duration: durationpb.New(duration)}) {
 			if err != nil {
 				return err
 			}
@@ -47,12 +48,12 @@ func NewGuestProfile(std cli.Stdio) *cobra.Command {
 	})
 	c.Long = "Samples on all nodes in which functions the guests of an entity type spend their fuel, and writes a profile with the function names of the module. " +
 		"It takes a sample about every 40,000 units of fuel, in commands, in queries and while states are built. It needs the verb read."
-	c.Flags().Uint32Var(&seconds, "seconds", 30, "duration of the measurement in `seconds`, 1 to 300")
+	c.Flags().DurationVar(&duration, "duration", 30*time.Second, "`time` that the measurement takes, 1s to 5m")
 	c.Flags().StringVarP(&path, "file", "o", "", "`file` to write; defaults to TYPE.pb.gz")
 	cli.SetTimeout(c, 6*time.Minute)
 	cli.Before(c, func([]string) error {
-		if seconds < 1 || seconds > 300 {
-			return cli.Usagef("--seconds must be between 1 and 300")
+		if duration < time.Second || duration > maxProfile {
+			return cli.Usagef("--duration must be between 1s and %s, got %s", maxProfile, duration)
 		}
 		return nil
 	})

@@ -9,11 +9,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host/files"
 )
+
+// maxProfile is the longest time that a profile may take.
+const maxProfile = 5 * time.Minute
 
 // profileKinds are the kinds of profiles of a node, by name.
 var profileKinds = map[string]clusterv1.ProfileNodeRequest_Kind{
@@ -24,11 +28,11 @@ var profileKinds = map[string]clusterv1.ProfileNodeRequest_Kind{
 // NewProfile returns the command 'hostd node profile'.
 func NewProfile(std cli.Stdio) *cobra.Command {
 	var kind, path string
-	var seconds uint32
+	var duration time.Duration
 	c := cli.Talk(std, "profile NODE", "Profile a node's process, for go tool pprof", 1, 1, func(ctx context.Context, s *cli.Session, args []string) error {
 		var profile []byte
 		node := args[0]
-		for m, err := range cli.Stream(ctx, s.ClusterService.ProfileNode, &clusterv1.ProfileNodeRequest{NodeId: node, Kind: profileKinds[kind], Seconds: seconds}) {
+		for m, err := range cli.Stream(ctx, s.ClusterService.ProfileNode, &clusterv1.ProfileNodeRequest{NodeId: node, Kind: profileKinds[kind], Duration: durationpb.New(duration)}) {
 			if err != nil {
 				return err
 			}
@@ -47,15 +51,15 @@ func NewProfile(std cli.Stdio) *cobra.Command {
 	c.Long = "Profiles the process of a node: where it uses CPU time (cpu) or memory (heap), what its goroutines do (goroutine), or what they wait for (block). " +
 		"It needs the verb admin. A profile contains function names, but no data of callers. A block profile slows the node down by a few percent."
 	c.Flags().StringVar(&kind, "type", "cpu", "`kind` of profile: cpu, heap, goroutine or block")
-	c.Flags().Uint32Var(&seconds, "seconds", 10, "duration of cpu and block profiles in `seconds`, 1 to 300")
+	c.Flags().DurationVar(&duration, "duration", 10*time.Second, "`time` that cpu and block profiles take, 1s to 5m")
 	c.Flags().StringVarP(&path, "file", "o", "", "`file` to write; defaults to NODE-KIND.pb.gz")
 	cli.SetTimeout(c, 6*time.Minute)
 	cli.Before(c, func([]string) error {
 		if _, ok := profileKinds[kind]; !ok {
 			return cli.Usagef("--type must be one of %s", strings.Join(slices.Sorted(maps.Keys(profileKinds)), ", "))
 		}
-		if seconds < 1 || seconds > 300 {
-			return cli.Usagef("--seconds must be between 1 and 300")
+		if duration < time.Second || duration > maxProfile {
+			return cli.Usagef("--duration must be between 1s and %s, got %s", maxProfile, duration)
 		}
 		return nil
 	})

@@ -235,7 +235,7 @@ func (d *diagnosis) member(m *clusterv1.Member) {
 	if m.GetDraining() {
 		d.add("node-drained", Note, subject, docCluster, "it is drained: it leads no shards until it is resumed or restarted", "hostd node resume "+id)
 	}
-	if skew := time.Duration(m.GetClockSkewMillis()) * time.Millisecond; skew.Abs() >= clockSuspect {
+	if skew := m.GetClockSkew().AsDuration(); skew.Abs() >= clockSuspect {
 		severity, effect := Warning, "from 500ms on it leads no shards"
 		if skew.Abs() >= clockOff {
 			severity, effect = Critical, "it leads no shards"

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
@@ -86,8 +87,14 @@ var states = map[string]func(f *facts) Severity{
 	"node-not-admitted": func(f *facts) Severity { f.Cluster.Members[1].Status = "weakly_up"; return Warning },
 	"node-down":         func(f *facts) Severity { f.Cluster.Members[1].Status = "down"; return Warning },
 	"node-drained":      func(f *facts) Severity { f.Cluster.Members[1].Draining = true; return Note },
-	"clock-skew/off":    func(f *facts) Severity { f.Cluster.Members[1].ClockSkewMillis = -700; return Critical },
-	"clock-skew/near":   func(f *facts) Severity { f.Cluster.Members[1].ClockSkewMillis = 300; return Warning },
+	"clock-skew/off": func(f *facts) Severity {
+		f.Cluster.Members[1].ClockSkew = durationpb.New(-700 * time.Millisecond)
+		return Critical
+	},
+	"clock-skew/near": func(f *facts) Severity {
+		f.Cluster.Members[1].ClockSkew = durationpb.New(300 * time.Millisecond)
+		return Warning
+	},
 	"disk-full/member": func(f *facts) Severity {
 		f.Cluster.Members[1].Impairment = &clusterv1.Impairment{DiskFull: true}
 		f.Nodes[1].Metrics = metric("hostd_disk_read_only 1\n") // one finding, not two

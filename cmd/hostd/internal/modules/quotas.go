@@ -2,9 +2,7 @@ package modules
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -34,8 +32,8 @@ func NewQuotas(std cli.Stdio) *cobra.Command {
 
 // retention returns how long an unused module is kept.
 func retention(q *modulev1.GetQuotasResponse) string {
-	if q.GetRetentionSeconds() == 0 {
+	if q.GetRetention() == nil {
 		return "forever"
 	}
-	return fmt.Sprint(time.Duration(q.GetRetentionSeconds()) * time.Second)
+	return q.GetRetention().AsDuration().String()
 }

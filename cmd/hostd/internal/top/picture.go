@@ -75,7 +75,7 @@ func (p *picture) sums() []*clusterv1.TypeStats {
 }
 
 func longer(a, b *clusterv1.StageTime) *clusterv1.StageTime {
-	if a == nil || b.GetP99Micros() > a.GetP99Micros() {
+	if a == nil || b.GetP99().AsDuration() > a.GetP99().AsDuration() {
 		return b
 	}
 	return a
@@ -158,18 +158,19 @@ func p50(t *clusterv1.StageTime) string {
 	if t == nil {
 		return ""
 	}
-	return latency(t.GetP50Micros())
+	return latency(t.GetP50().AsDuration())
 }
 
 func p99(t *clusterv1.StageTime) string {
 	if t == nil {
 		return ""
 	}
-	return latency(t.GetP99Micros())
+	return latency(t.GetP99().AsDuration())
 }
 
 // latency formats a time in its largest unit.
-func latency(micros float64) string {
+func latency(d time.Duration) string {
+	micros := float64(d) / float64(time.Microsecond)
 	switch {
 	case micros >= 1e6:
 		return rate(micros/1e6) + " s"

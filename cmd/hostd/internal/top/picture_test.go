@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
@@ -13,6 +15,10 @@ func of(node string, commands float64, took *clusterv1.StageTime) *clusterv1.Wat
 		NodeId: node, Node: &clusterv1.NodeStats{CommandsPerSecond: commands, MemoryBytes: 3 << 20},
 		Types: []*clusterv1.TypeStats{{EntityType: "order", CommandsPerSecond: commands, EventsPerSecond: 2 * commands, EntitiesResident: 5, Queue: took}, {EntityType: "of " + node}},
 	}
+}
+
+func stageTime(p50, p99 time.Duration) *clusterv1.StageTime {
+	return &clusterv1.StageTime{P50: durationpb.New(p50), P99: durationpb.New(p99)}
 }
 
 // TestNodeStatsAreSummed checks that rates are added and latencies are the
@@ -26,11 +32,11 @@ func TestNodeStatsAreSummed(t *testing.T) {
 		p.printMissing(&out)
 		return strings.Join(strings.Fields(out.String()), " ")
 	}
-	p.take(of("n1", 10, &clusterv1.StageTime{P50Micros: 5, P99Micros: 1500}), now)
-	p.take(of("n2", 2.5, &clusterv1.StageTime{P50Micros: 20_000, P99Micros: 2_500_000}), now)
+	p.take(of("n1", 10, stageTime(5*time.Microsecond, 1500*time.Microsecond)), now)
+	p.take(of("n2", 2.5, stageTime(20*time.Millisecond, 2500*time.Millisecond)), now)
 	p.take(of("n3", 0, nil), now)
 	sum := p.sums()[0]
-	if sum.GetEntityType() != "order" || sum.GetCommandsPerSecond() != 12.5 || sum.GetEventsPerSecond() != 25 || sum.GetEntitiesResident() != 15 || sum.GetQueue().GetP99Micros() != 2_500_000 || len(p.sums()) != 4 {
+	if sum.GetEntityType() != "order" || sum.GetCommandsPerSecond() != 12.5 || sum.GetEventsPerSecond() != 25 || sum.GetEntitiesResident() != 15 || sum.GetQueue().GetP99().AsDuration() != 2500*time.Millisecond || len(p.sums()) != 4 {
 		t.Errorf("%v of %d", sum, len(p.sums()))
 	}
 	if got := written(); !strings.Contains(got, "n2 2.5") || !strings.Contains(got, "20 ms 2.5 s") || !strings.Contains(got, "3.0 MiB") || strings.Contains(got, "did not answer") {

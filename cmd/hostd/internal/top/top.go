@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
@@ -37,7 +38,7 @@ type options struct {
 }
 
 func (o options) request(once bool) *clusterv1.WatchStatsRequest {
-	return &clusterv1.WatchStatsRequest{IntervalMillis: uint32(o.interval.Milliseconds()), Once: once}
+	return &clusterv1.WatchStatsRequest{Interval: durationpb.New(o.interval), Once: once}
 }
 
 // New returns the command 'hostd top'.

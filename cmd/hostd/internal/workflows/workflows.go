@@ -208,7 +208,7 @@ func newSignal(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return "", err
 		}
-		req := &workflowv1.SignalWorkflowRequest{EntityType: args[0], EntityId: args[1], Name: args[2], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs()}
+		req := &workflowv1.SignalWorkflowRequest{EntityType: args[0], EntityId: args[1], Name: args[2], CommandId: name.ID, FirstAttemptAge: name.Age()}
 		if value != nil {
 			req.Value = &workflowv1.SignalWorkflowRequest_Data{Data: value}
 		}
@@ -223,7 +223,7 @@ func newSignal(std cli.Stdio) *cobra.Command {
 func newCancel(std cli.Stdio) *cobra.Command {
 	var name cli.Named
 	c := cli.Order(std, "cancel TYPE ID", "Cancel a run: end its pending waits so that it can undo its work", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
-		_, err := cli.Unary(ctx, s, s.WorkflowService.CancelWorkflow, &workflowv1.CancelWorkflowRequest{EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs()})
+		_, err := cli.Unary(ctx, s, s.WorkflowService.CancelWorkflow, &workflowv1.CancelWorkflowRequest{EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAge: name.Age()})
 		return "cancelled", err
 	})
 	cli.AddNamed(c, &name, "cancellation")
@@ -233,7 +233,7 @@ func newCancel(std cli.Stdio) *cobra.Command {
 func newTerminate(std cli.Stdio) *cobra.Command {
 	var name cli.Named
 	c := cli.Order(std, "terminate TYPE ID", "Terminate a run: end it as failed without letting its code act", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
-		_, err := cli.Unary(ctx, s, s.WorkflowService.TerminateWorkflow, &workflowv1.TerminateWorkflowRequest{EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs()})
+		_, err := cli.Unary(ctx, s, s.WorkflowService.TerminateWorkflow, &workflowv1.TerminateWorkflowRequest{EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAge: name.Age()})
 		return "terminated", err
 	})
 	cli.AddNamed(c, &name, "termination")

@@ -78,6 +78,9 @@ function seen(e: unknown): unknown {
 
 export const num = (v: string | number | undefined): number => Number(v ?? 0);
 
+/** Returns the seconds of a google.protobuf.Duration in JSON, such as "1.5s". */
+export const secondsOf = (v: string | undefined): number => parseFloat(v ?? "0");
+
 /** The node's address for the command line. */
 export const address = location.host;
 

@@ -1,13 +1,13 @@
 // The cluster: its nodes, and the replicas and leader of each shard.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call, lineOf, num, textOf, token } from "./api.ts";
+import { call, lineOf, num, secondsOf, textOf, token } from "./api.ts";
 import { sleep, useShared, whileLooking } from "./live.ts";
 import { Ask, AsCommand, Badge, bytesText, count, Empty, Fact, Fault, Panel, Wide } from "./ui.tsx";
 
 export interface Member {
   nodeId: string; address: string; status: string; reachable?: boolean; roles?: string[]; leaderCount?: number; replicaCount?: number;
-  version?: string; zone?: string; draining?: boolean; clockSkewMillis?: string; impairment?: { slow?: boolean; until?: string; damageCount?: number; diskFull?: boolean };
+  version?: string; zone?: string; draining?: boolean; clockSkew?: string; impairment?: { slow?: boolean; until?: string; damageCount?: number; diskFull?: boolean };
 }
 
 export interface Cluster {
@@ -90,7 +90,7 @@ function Node({ member: m, coordinator, shards }: { member: Member; coordinator:
   const led = shards.filter((s) => s.leader === m.nodeId).length;
   const held = shards.filter((s) => s.voters?.includes(m.nodeId) || s.learners?.includes(m.nodeId));
   const stopped = shards.filter((s) => s.stopped?.some((r) => r.nodeId === m.nodeId)).length;
-  const skew = num(m.clockSkewMillis);
+  const skew = secondsOf(m.clockSkew) * 1e3;
   return (
     <section class={`panel node ${gone ? "gone" : ""}`} aria-label={`Node ${m.nodeId}`} data-node={m.nodeId} data-led={led} data-reachable={String(!gone)}>
       <header>

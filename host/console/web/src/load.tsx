@@ -1,11 +1,11 @@
 // The current load of nodes and entity types.
 import { useState } from "preact/hooks";
-import { lineOf, num, stream, textOf } from "./api.ts";
+import { lineOf, num, secondsOf, stream, textOf } from "./api.ts";
 import { sleep, useOneTab } from "./live.ts";
 import { router } from "./router.ts";
 import { AsCommand, Badge, bytesText, count, Empty, Fault, Panel, rate, Taken, Wide } from "./ui.tsx";
 
-interface Stage { p50Micros?: number; p99Micros?: number }
+interface Stage { p50?: string; p99?: string }
 
 interface TypeStats {
   entityType: string; commandsPerSecond?: number; eventsPerSecond?: number; rejectionsPerSecond?: number; faultsPerSecond?: number; fuelPerSecond?: number; entitiesResident?: string;
@@ -29,7 +29,7 @@ const samples = 60;
 /** The types over all nodes: sums of the rates, and the highest latencies. */
 function sums(h: Heard): TypeStats[] {
   const all = new Map<string, TypeStats>();
-  const longer = (a?: Stage, b?: Stage) => (!a || (b?.p99Micros ?? 0) > (a.p99Micros ?? 0) ? b : a);
+  const longer = (a?: Stage, b?: Stage) => (!a || secondsOf(b?.p99) > secondsOf(a.p99) ? b : a);
   for (const { types } of h.nodes.values())
     for (const t of types ?? []) {
       const was = all.get(t.entityType);
@@ -83,18 +83,19 @@ function Some({ of, kind }: { of: number | undefined; kind: "warn" | "bad" }) {
   return of ? <Badge kind={kind}>{rate(of)}</Badge> : <span class="quiet">0</span>;
 }
 
-function time(micros: number): string {
+function time(seconds: number): string {
+  const micros = seconds * 1e6;
   return micros >= 1e6 ? `${(micros / 1e6).toFixed(1)} s` : micros >= 1e3 ? `${(micros / 1e3).toFixed(micros < 1e4 ? 1 : 0)} ms` : `${micros.toFixed(0)} µs`;
 }
 
 function Took({ of }: { of: Stage | undefined }) {
-  return of ? <span title={`half within ${time(of.p50Micros ?? 0)}, 99 of 100 within ${time(of.p99Micros ?? 0)}`}><span class="quiet">{time(of.p50Micros ?? 0)}</span> {time(of.p99Micros ?? 0)}</span> : <span class="quiet">–</span>;
+  return of ? <span title={`half within ${time(secondsOf(of.p50))}, 99 of 100 within ${time(secondsOf(of.p99))}`}><span class="quiet">{time(secondsOf(of.p50))}</span> {time(secondsOf(of.p99))}</span> : <span class="quiet">–</span>;
 }
 
 export function LoadView() {
   const [heard, set] = useState(nothing);
   const [error, setError] = useState("");
-  const request = { intervalMillis: interval };
+  const request = { interval: `${interval / 1000}s` };
   const { taken: elsewhere, take } = useOneTab(async (signal) => {
     set(nothing);
     for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 8_000)) {

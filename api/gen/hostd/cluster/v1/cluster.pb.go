@@ -15,6 +15,7 @@ import (
 	_ "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -116,8 +117,8 @@ type Member struct {
 	// restarted.
 	Draining bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
 	// How far its wall clock is ahead of the median clock of the nodes that it reaches,
-	// in milliseconds, in steps of 100; negative if it is behind.
-	ClockSkewMillis int64 `protobuf:"zigzag64,30,opt,name=clock_skew_millis,json=clockSkewMillis,proto3" json:"clock_skew_millis,omitempty"`
+	// in steps of 100 ms; negative if it is behind, absent if neither.
+	ClockSkew *durationpb.Duration `protobuf:"bytes,30,opt,name=clock_skew,json=clockSkew,proto3" json:"clock_skew,omitempty"`
 	// Lowest cluster version that its release supports. Both bounds are 0 if the
 	// answering node does not know them.
 	MinClusterVersion uint32 `protobuf:"varint,20,opt,name=min_cluster_version,json=minClusterVersion,proto3" json:"min_cluster_version,omitempty"`
@@ -231,11 +232,11 @@ func (x *Member) GetDraining() bool {
 	return false
 }
 
-func (x *Member) GetClockSkewMillis() int64 {
+func (x *Member) GetClockSkew() *durationpb.Duration {
 	if x != nil {
-		return x.ClockSkewMillis
+		return x.ClockSkew
 	}
-	return 0
+	return nil
 }
 
 func (x *Member) GetMinClusterVersion() uint32 {
@@ -277,7 +278,7 @@ type Impairment struct {
 	// coordinator's clock; unset while it is slow.
 	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
 	// How long the impairment must not recur.
-	CooldownMillis uint64 `protobuf:"varint,3,opt,name=cooldown_millis,json=cooldownMillis,proto3" json:"cooldown_millis,omitempty"`
+	Cooldown *durationpb.Duration `protobuf:"bytes,3,opt,name=cooldown,proto3" json:"cooldown,omitempty"`
 	// How often replicas of the node were damaged again after they had been rebuilt; 0 if
 	// this is not the reason. From 3 on, the node leads no shards and gets no replicas
 	// until it is resumed.
@@ -333,11 +334,11 @@ func (x *Impairment) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Impairment) GetCooldownMillis() uint64 {
+func (x *Impairment) GetCooldown() *durationpb.Duration {
 	if x != nil {
-		return x.CooldownMillis
+		return x.Cooldown
 	}
-	return 0
+	return nil
 }
 
 func (x *Impairment) GetDamageCount() uint32 {
@@ -1256,8 +1257,8 @@ func (x *WatchShardsResponse) GetNodeId() string {
 // WatchStatsRequest says how often nodes measure.
 type WatchStatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long a node measures, in milliseconds, from 1,000 to 60,000; 0 is 2,000.
-	IntervalMillis uint32 `protobuf:"varint,1,opt,name=interval_millis,json=intervalMillis,proto3" json:"interval_millis,omitempty"`
+	// How long a node measures, from 1 s to 60 s; absent means 2 s.
+	Interval *durationpb.Duration `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
 	// Each node measures once, and the call ends.
 	Once          bool `protobuf:"varint,2,opt,name=once,proto3" json:"once,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1294,11 +1295,11 @@ func (*WatchStatsRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *WatchStatsRequest) GetIntervalMillis() uint32 {
+func (x *WatchStatsRequest) GetInterval() *durationpb.Duration {
 	if x != nil {
-		return x.IntervalMillis
+		return x.Interval
 	}
-	return 0
+	return nil
 }
 
 func (x *WatchStatsRequest) GetOnce() bool {
@@ -1316,8 +1317,8 @@ type WatchStatsResponse struct {
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// End of the measurement, by the node's clock.
 	MeasuredAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=measured_at,json=measuredAt,proto3" json:"measured_at,omitempty"`
-	// Length of the measurement, in milliseconds.
-	PeriodMillis uint32 `protobuf:"varint,3,opt,name=period_millis,json=periodMillis,proto3" json:"period_millis,omitempty"`
+	// Length of the measurement.
+	Period *durationpb.Duration `protobuf:"bytes,3,opt,name=period,proto3" json:"period,omitempty"`
 	// Activity of the node.
 	Node *NodeStats `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
 	// The types that have run on the node since it started, those with the most commands
@@ -1377,11 +1378,11 @@ func (x *WatchStatsResponse) GetMeasuredAt() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *WatchStatsResponse) GetPeriodMillis() uint32 {
+func (x *WatchStatsResponse) GetPeriod() *durationpb.Duration {
 	if x != nil {
-		return x.PeriodMillis
+		return x.Period
 	}
-	return 0
+	return nil
 }
 
 func (x *WatchStatsResponse) GetNode() *NodeStats {
@@ -1742,10 +1743,10 @@ func (x *TypeStats) GetCommit() *StageTime {
 // 9 % too high.
 type StageTime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Median, in microseconds.
-	P50Micros float64 `protobuf:"fixed64,1,opt,name=p50_micros,json=p50Micros,proto3" json:"p50_micros,omitempty"`
-	// 99th percentile, in microseconds.
-	P99Micros     float64 `protobuf:"fixed64,2,opt,name=p99_micros,json=p99Micros,proto3" json:"p99_micros,omitempty"`
+	// Median.
+	P50 *durationpb.Duration `protobuf:"bytes,1,opt,name=p50,proto3" json:"p50,omitempty"`
+	// 99th percentile.
+	P99           *durationpb.Duration `protobuf:"bytes,2,opt,name=p99,proto3" json:"p99,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1780,18 +1781,18 @@ func (*StageTime) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *StageTime) GetP50Micros() float64 {
+func (x *StageTime) GetP50() *durationpb.Duration {
 	if x != nil {
-		return x.P50Micros
+		return x.P50
 	}
-	return 0
+	return nil
 }
 
-func (x *StageTime) GetP99Micros() float64 {
+func (x *StageTime) GetP99() *durationpb.Duration {
 	if x != nil {
-		return x.P99Micros
+		return x.P99
 	}
-	return 0
+	return nil
 }
 
 // TailLogsRequest selects lines of guests.
@@ -1940,8 +1941,8 @@ type ProfileNodeRequest struct {
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// What to measure.
 	Kind ProfileNodeRequest_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=hostd.cluster.v1.ProfileNodeRequest_Kind" json:"kind,omitempty"`
-	// Duration of KIND_CPU and KIND_BLOCK in seconds, up to 300; 0 means 10.
-	Seconds       uint32 `protobuf:"varint,3,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	// How long KIND_CPU and KIND_BLOCK measure, up to 300 s; absent or 0 means 10 s.
+	Duration      *durationpb.Duration `protobuf:"bytes,3,opt,name=duration,proto3" json:"duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1990,11 +1991,11 @@ func (x *ProfileNodeRequest) GetKind() ProfileNodeRequest_Kind {
 	return ProfileNodeRequest_KIND_UNSPECIFIED
 }
 
-func (x *ProfileNodeRequest) GetSeconds() uint32 {
+func (x *ProfileNodeRequest) GetDuration() *durationpb.Duration {
 	if x != nil {
-		return x.Seconds
+		return x.Duration
 	}
-	return 0
+	return nil
 }
 
 // ProfileNodeResponse is a part of a profile. All parts together are a gzip file.
@@ -2057,8 +2058,8 @@ type ProfileGuestsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// Duration in seconds, up to 300; 0 means 10.
-	Seconds       uint32 `protobuf:"varint,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	// How long to measure, up to 300 s; absent or 0 means 10 s.
+	Duration      *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2100,11 +2101,11 @@ func (x *ProfileGuestsRequest) GetEntityType() string {
 	return ""
 }
 
-func (x *ProfileGuestsRequest) GetSeconds() uint32 {
+func (x *ProfileGuestsRequest) GetDuration() *durationpb.Duration {
 	if x != nil {
-		return x.Seconds
+		return x.Duration
 	}
-	return 0
+	return nil
 }
 
 // ProfileGuestsResponse is a part of the profile of one node, or names nodes that did
@@ -3188,9 +3189,9 @@ type Policy struct {
 	// Whether replicas and leaderships move just for balance.
 	Rebalance bool `protobuf:"varint,3,opt,name=rebalance,proto3" json:"rebalance,omitempty"`
 	// Time after which the replicas of an unreachable node are replaced.
-	DeadAfterMillis uint64 `protobuf:"varint,4,opt,name=dead_after_millis,json=deadAfterMillis,proto3" json:"dead_after_millis,omitempty"`
-	// Whether the metadata contains the policy. Otherwise, and for a missing
-	// dead_after_millis, each coordinator uses its own flags, and the response shows
+	DeadAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=dead_after,json=deadAfter,proto3" json:"dead_after,omitempty"`
+	// Whether the metadata contains the policy. Otherwise, and for a missing dead_after,
+	// each coordinator uses its own flags, and the response shows
 	// those of the answering node.
 	Stored        bool `protobuf:"varint,5,opt,name=stored,proto3" json:"stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3248,11 +3249,11 @@ func (x *Policy) GetRebalance() bool {
 	return false
 }
 
-func (x *Policy) GetDeadAfterMillis() uint64 {
+func (x *Policy) GetDeadAfter() *durationpb.Duration {
 	if x != nil {
-		return x.DeadAfterMillis
+		return x.DeadAfter
 	}
-	return 0
+	return nil
 }
 
 func (x *Policy) GetStored() bool {
@@ -3272,9 +3273,9 @@ type SetPolicyRequest struct {
 	// See Policy.
 	Rebalance *bool `protobuf:"varint,3,opt,name=rebalance,proto3,oneof" json:"rebalance,omitempty"`
 	// See Policy; needs cluster version 2.
-	DeadAfterMillis *uint64 `protobuf:"varint,4,opt,name=dead_after_millis,json=deadAfterMillis,proto3,oneof" json:"dead_after_millis,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	DeadAfter     *durationpb.Duration `protobuf:"bytes,4,opt,name=dead_after,json=deadAfter,proto3" json:"dead_after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetPolicyRequest) Reset() {
@@ -3328,11 +3329,11 @@ func (x *SetPolicyRequest) GetRebalance() bool {
 	return false
 }
 
-func (x *SetPolicyRequest) GetDeadAfterMillis() uint64 {
-	if x != nil && x.DeadAfterMillis != nil {
-		return *x.DeadAfterMillis
+func (x *SetPolicyRequest) GetDeadAfter() *durationpb.Duration {
+	if x != nil {
+		return x.DeadAfter
 	}
-	return 0
+	return nil
 }
 
 // SetPolicyResponse has the new policy.
@@ -5293,7 +5294,7 @@ var File_hostd_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\x86\x04\n" +
+	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\x94\x04\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -5305,19 +5306,20 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\b \x01(\tR\aversion\x12\x12\n" +
 	"\x04zone\x18\t \x01(\tR\x04zone\x12\x1a\n" +
 	"\bdraining\x18\n" +
-	" \x01(\bR\bdraining\x12*\n" +
-	"\x11clock_skew_millis\x18\x1e \x01(\x12R\x0fclockSkewMillis\x12.\n" +
+	" \x01(\bR\bdraining\x128\n" +
+	"\n" +
+	"clock_skew\x18\x1e \x01(\v2\x19.google.protobuf.DurationR\tclockSkew\x12.\n" +
 	"\x13min_cluster_version\x18\x14 \x01(\rR\x11minClusterVersion\x12.\n" +
 	"\x13max_cluster_version\x18\x15 \x01(\rR\x11maxClusterVersion\x12<\n" +
 	"\n" +
 	"impairment\x18\x1f \x01(\v2\x1c.hostd.cluster.v1.ImpairmentR\n" +
 	"impairment\x12!\n" +
-	"\fpeer_address\x18  \x01(\tR\vpeerAddress\"\xbb\x01\n" +
+	"\fpeer_address\x18  \x01(\tR\vpeerAddress\"\xc9\x01\n" +
 	"\n" +
 	"Impairment\x12\x12\n" +
 	"\x04slow\x18\x01 \x01(\bR\x04slow\x120\n" +
-	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12'\n" +
-	"\x0fcooldown_millis\x18\x03 \x01(\x04R\x0ecooldownMillis\x12!\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x125\n" +
+	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bcooldown\x12!\n" +
 	"\fdamage_count\x18\x04 \x01(\rR\vdamageCount\x12\x1b\n" +
 	"\tdisk_full\x18\x05 \x01(\bR\bdiskFull\"\xbd\x02\n" +
 	"\x05Shard\x12\x19\n" +
@@ -5387,15 +5389,15 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x13WatchShardsResponse\x12/\n" +
 	"\x06shards\x18\x01 \x03(\v2\x17.hostd.cluster.v1.ShardR\x06shards\x12\x18\n" +
 	"\achanges\x18\x02 \x01(\bR\achanges\x12\x17\n" +
-	"\anode_id\x18\x03 \x01(\tR\x06nodeId\"a\n" +
-	"\x11WatchStatsRequest\x128\n" +
-	"\x0finterval_millis\x18\x01 \x01(\rB\x0f\xbaH\f\xd8\x01\x01*\a\x18\xe0\xd4\x03(\xe8\aR\x0eintervalMillis\x12\x12\n" +
-	"\x04once\x18\x02 \x01(\bR\x04once\"\xd6\x02\n" +
+	"\anode_id\x18\x03 \x01(\tR\x06nodeId\"n\n" +
+	"\x11WatchStatsRequest\x12E\n" +
+	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x02\b<2\x02\b\x01R\binterval\x12\x12\n" +
+	"\x04once\x18\x02 \x01(\bR\x04once\"\xe4\x02\n" +
 	"\x12WatchStatsResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12;\n" +
 	"\vmeasured_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"measuredAt\x12#\n" +
-	"\rperiod_millis\x18\x03 \x01(\rR\fperiodMillis\x12/\n" +
+	"measuredAt\x121\n" +
+	"\x06period\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06period\x12/\n" +
 	"\x04node\x18\x04 \x01(\v2\x1b.hostd.cluster.v1.NodeStatsR\x04node\x121\n" +
 	"\x05types\x18\x05 \x03(\v2\x1b.hostd.cluster.v1.TypeStatsR\x05types\x12\x1d\n" +
 	"\n" +
@@ -5437,12 +5439,10 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x05queue\x18\b \x01(\v2\x1b.hostd.cluster.v1.StageTimeR\x05queue\x121\n" +
 	"\x05guest\x18\t \x01(\v2\x1b.hostd.cluster.v1.StageTimeR\x05guest\x123\n" +
 	"\x06commit\x18\n" +
-	" \x01(\v2\x1b.hostd.cluster.v1.StageTimeR\x06commit\"I\n" +
-	"\tStageTime\x12\x1d\n" +
-	"\n" +
-	"p50_micros\x18\x01 \x01(\x01R\tp50Micros\x12\x1d\n" +
-	"\n" +
-	"p99_micros\x18\x02 \x01(\x01R\tp99Micros\"\xe0\x01\n" +
+	" \x01(\v2\x1b.hostd.cluster.v1.StageTimeR\x06commit\"e\n" +
+	"\tStageTime\x12+\n" +
+	"\x03p50\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03p50\x12+\n" +
+	"\x03p99\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03p99\"\xe0\x01\n" +
 	"\x0fTailLogsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12{\n" +
@@ -5459,12 +5459,13 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\tentity_id\x18\x02 \x01(\tR\bentityId\x12\x14\n" +
 	"\x05level\x18\x03 \x01(\tR\x05level\x12\x12\n" +
 	"\x04text\x18\x04 \x01(\tR\x04text\x12#\n" +
-	"\rmodule_digest\x18\x05 \x01(\tR\fmoduleDigest\"\x85\x02\n" +
+	"\rmodule_digest\x18\x05 \x01(\tR\fmoduleDigest\"\xa7\x02\n" +
 	"\x12ProfileNodeRequest\x12!\n" +
 	"\anode_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x06nodeId\x12I\n" +
 	"\x04kind\x18\x02 \x01(\x0e2).hostd.cluster.v1.ProfileNodeRequest.KindB\n" +
-	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x04kind\x12\"\n" +
-	"\aseconds\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xac\x02R\aseconds\"]\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\x04kind\x12D\n" +
+	"\bduration\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
+	"\xaa\x01\a\"\x03\b\xac\x022\x00R\bduration\"]\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bKIND_CPU\x10\x01\x12\r\n" +
@@ -5474,11 +5475,12 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"KIND_BLOCK\x10\x04\"B\n" +
 	"\x13ProfileNodeResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
-	"\x04part\x18\x02 \x01(\fR\x04part\"t\n" +
+	"\x04part\x18\x02 \x01(\fR\x04part\"\x96\x01\n" +
 	"\x14ProfileGuestsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\x12\"\n" +
-	"\aseconds\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\xac\x02R\aseconds\"\x8f\x02\n" +
+	"entityType\x12D\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
+	"\xaa\x01\a\"\x03\b\xac\x022\x00R\bduration\"\x8f\x02\n" +
 	"\x15ProfileGuestsResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\tfunctions\x18\x02 \x03(\tR\tfunctions\x12E\n" +
@@ -5541,25 +5543,26 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"key_prefix\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tkeyPrefix\"L\n" +
 	"\x15WatchSettingsResponse\x123\n" +
-	"\asetting\x18\x01 \x01(\v2\x19.hostd.cluster.v1.SettingR\asetting\"\xad\x01\n" +
+	"\asetting\x18\x01 \x01(\v2\x19.hostd.cluster.v1.SettingR\asetting\"\xbb\x01\n" +
 	"\x06Policy\x12 \n" +
 	"\vreplication\x18\x01 \x01(\rR\vreplication\x12\x1f\n" +
 	"\vmin_members\x18\x02 \x01(\rR\n" +
 	"minMembers\x12\x1c\n" +
-	"\trebalance\x18\x03 \x01(\bR\trebalance\x12*\n" +
-	"\x11dead_after_millis\x18\x04 \x01(\x04R\x0fdeadAfterMillis\x12\x16\n" +
-	"\x06stored\x18\x05 \x01(\bR\x06stored\"\xf7\x01\n" +
+	"\trebalance\x18\x03 \x01(\bR\trebalance\x128\n" +
+	"\n" +
+	"dead_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tdeadAfter\x12\x16\n" +
+	"\x06stored\x18\x05 \x01(\bR\x06stored\"\xea\x01\n" +
 	"\x10SetPolicyRequest\x12%\n" +
 	"\vreplication\x18\x01 \x01(\rH\x00R\vreplication\x88\x01\x01\x12$\n" +
 	"\vmin_members\x18\x02 \x01(\rH\x01R\n" +
 	"minMembers\x88\x01\x01\x12!\n" +
-	"\trebalance\x18\x03 \x01(\bH\x02R\trebalance\x88\x01\x01\x12/\n" +
-	"\x11dead_after_millis\x18\x04 \x01(\x04H\x03R\x0fdeadAfterMillis\x88\x01\x01B\x0e\n" +
+	"\trebalance\x18\x03 \x01(\bH\x02R\trebalance\x88\x01\x01\x128\n" +
+	"\n" +
+	"dead_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tdeadAfterB\x0e\n" +
 	"\f_replicationB\x0e\n" +
 	"\f_min_membersB\f\n" +
 	"\n" +
-	"_rebalanceB\x14\n" +
-	"\x12_dead_after_millis\"E\n" +
+	"_rebalance\"E\n" +
 	"\x11SetPolicyResponse\x120\n" +
 	"\x06policy\x18\x01 \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\"Z\n" +
 	"\x16FinalizeUpgradeRequest\x12'\n" +
@@ -5827,113 +5830,124 @@ var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*CheckAccessResponse)(nil),         // 79: hostd.cluster.v1.CheckAccessResponse
 	(*TailLogsResponse_Line)(nil),       // 80: hostd.cluster.v1.TailLogsResponse.Line
 	(*ProfileGuestsResponse_Stack)(nil), // 81: hostd.cluster.v1.ProfileGuestsResponse.Stack
-	(*timestamppb.Timestamp)(nil),       // 82: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 82: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 83: google.protobuf.Timestamp
 }
 var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
-	2,  // 0: hostd.cluster.v1.Member.impairment:type_name -> hostd.cluster.v1.Impairment
-	82, // 1: hostd.cluster.v1.Impairment.until:type_name -> google.protobuf.Timestamp
-	4,  // 2: hostd.cluster.v1.Shard.stopped:type_name -> hostd.cluster.v1.StoppedReplica
-	1,  // 3: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	8,  // 4: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
-	47, // 5: hostd.cluster.v1.GetClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
-	7,  // 6: hostd.cluster.v1.GetClusterResponse.pending_operations:type_name -> hostd.cluster.v1.PendingOperation
-	3,  // 7: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
-	1,  // 8: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
-	47, // 9: hostd.cluster.v1.WatchClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
-	7,  // 10: hostd.cluster.v1.WatchClusterResponse.pending_operations:type_name -> hostd.cluster.v1.PendingOperation
-	3,  // 11: hostd.cluster.v1.WatchShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
-	82, // 12: hostd.cluster.v1.WatchStatsResponse.measured_at:type_name -> google.protobuf.Timestamp
-	17, // 13: hostd.cluster.v1.WatchStatsResponse.node:type_name -> hostd.cluster.v1.NodeStats
-	18, // 14: hostd.cluster.v1.WatchStatsResponse.types:type_name -> hostd.cluster.v1.TypeStats
-	19, // 15: hostd.cluster.v1.TypeStats.queue:type_name -> hostd.cluster.v1.StageTime
-	19, // 16: hostd.cluster.v1.TypeStats.guest:type_name -> hostd.cluster.v1.StageTime
-	19, // 17: hostd.cluster.v1.TypeStats.commit:type_name -> hostd.cluster.v1.StageTime
-	80, // 18: hostd.cluster.v1.TailLogsResponse.lines:type_name -> hostd.cluster.v1.TailLogsResponse.Line
-	0,  // 19: hostd.cluster.v1.ProfileNodeRequest.kind:type_name -> hostd.cluster.v1.ProfileNodeRequest.Kind
-	81, // 20: hostd.cluster.v1.ProfileGuestsResponse.stacks:type_name -> hostd.cluster.v1.ProfileGuestsResponse.Stack
-	38, // 21: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
-	38, // 22: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
-	38, // 23: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
-	47, // 24: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
-	54, // 25: hostd.cluster.v1.FinalizeUpgradeResponse.nodes:type_name -> hostd.cluster.v1.NodeVersions
-	55, // 26: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
-	56, // 27: hostd.cluster.v1.Role.quotas:type_name -> hostd.cluster.v1.RoleQuotas
-	57, // 28: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
-	55, // 29: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
-	56, // 30: hostd.cluster.v1.PutRoleRequest.quotas:type_name -> hostd.cluster.v1.RoleQuotas
-	58, // 31: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
-	82, // 32: hostd.cluster.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	82, // 33: hostd.cluster.v1.Token.created_at:type_name -> google.protobuf.Timestamp
-	71, // 34: hostd.cluster.v1.ListTokensResponse.tokens:type_name -> hostd.cluster.v1.Token
-	82, // 35: hostd.cluster.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
-	82, // 36: hostd.cluster.v1.TailLogsResponse.Line.written_at:type_name -> google.protobuf.Timestamp
-	5,  // 37: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
-	9,  // 38: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
-	11, // 39: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
-	13, // 40: hostd.cluster.v1.ClusterService.WatchShards:input_type -> hostd.cluster.v1.WatchShardsRequest
-	15, // 41: hostd.cluster.v1.ClusterService.WatchStats:input_type -> hostd.cluster.v1.WatchStatsRequest
-	20, // 42: hostd.cluster.v1.ClusterService.TailLogs:input_type -> hostd.cluster.v1.TailLogsRequest
-	22, // 43: hostd.cluster.v1.ClusterService.ProfileNode:input_type -> hostd.cluster.v1.ProfileNodeRequest
-	24, // 44: hostd.cluster.v1.ClusterService.ProfileGuests:input_type -> hostd.cluster.v1.ProfileGuestsRequest
-	26, // 45: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
-	28, // 46: hostd.cluster.v1.ClusterService.DrainNode:input_type -> hostd.cluster.v1.DrainNodeRequest
-	30, // 47: hostd.cluster.v1.ClusterService.ResumeNode:input_type -> hostd.cluster.v1.ResumeNodeRequest
-	32, // 48: hostd.cluster.v1.ClusterService.RemoveNode:input_type -> hostd.cluster.v1.RemoveNodeRequest
-	34, // 49: hostd.cluster.v1.ClusterService.DownNode:input_type -> hostd.cluster.v1.DownNodeRequest
-	36, // 50: hostd.cluster.v1.ClusterService.RebalanceShards:input_type -> hostd.cluster.v1.RebalanceShardsRequest
-	50, // 51: hostd.cluster.v1.ClusterService.FinalizeUpgrade:input_type -> hostd.cluster.v1.FinalizeUpgradeRequest
-	52, // 52: hostd.cluster.v1.ClusterService.InitializeCluster:input_type -> hostd.cluster.v1.InitializeClusterRequest
-	48, // 53: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
-	39, // 54: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
-	41, // 55: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
-	43, // 56: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
-	45, // 57: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
-	59, // 58: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
-	61, // 59: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
-	63, // 60: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
-	65, // 61: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
-	67, // 62: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
-	69, // 63: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
-	72, // 64: hostd.cluster.v1.ClusterService.ListTokens:input_type -> hostd.cluster.v1.ListTokensRequest
-	74, // 65: hostd.cluster.v1.ClusterService.CreateToken:input_type -> hostd.cluster.v1.CreateTokenRequest
-	76, // 66: hostd.cluster.v1.ClusterService.DeleteToken:input_type -> hostd.cluster.v1.DeleteTokenRequest
-	78, // 67: hostd.cluster.v1.ClusterService.CheckAccess:input_type -> hostd.cluster.v1.CheckAccessRequest
-	6,  // 68: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
-	10, // 69: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
-	12, // 70: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
-	14, // 71: hostd.cluster.v1.ClusterService.WatchShards:output_type -> hostd.cluster.v1.WatchShardsResponse
-	16, // 72: hostd.cluster.v1.ClusterService.WatchStats:output_type -> hostd.cluster.v1.WatchStatsResponse
-	21, // 73: hostd.cluster.v1.ClusterService.TailLogs:output_type -> hostd.cluster.v1.TailLogsResponse
-	23, // 74: hostd.cluster.v1.ClusterService.ProfileNode:output_type -> hostd.cluster.v1.ProfileNodeResponse
-	25, // 75: hostd.cluster.v1.ClusterService.ProfileGuests:output_type -> hostd.cluster.v1.ProfileGuestsResponse
-	27, // 76: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
-	29, // 77: hostd.cluster.v1.ClusterService.DrainNode:output_type -> hostd.cluster.v1.DrainNodeResponse
-	31, // 78: hostd.cluster.v1.ClusterService.ResumeNode:output_type -> hostd.cluster.v1.ResumeNodeResponse
-	33, // 79: hostd.cluster.v1.ClusterService.RemoveNode:output_type -> hostd.cluster.v1.RemoveNodeResponse
-	35, // 80: hostd.cluster.v1.ClusterService.DownNode:output_type -> hostd.cluster.v1.DownNodeResponse
-	37, // 81: hostd.cluster.v1.ClusterService.RebalanceShards:output_type -> hostd.cluster.v1.RebalanceShardsResponse
-	51, // 82: hostd.cluster.v1.ClusterService.FinalizeUpgrade:output_type -> hostd.cluster.v1.FinalizeUpgradeResponse
-	53, // 83: hostd.cluster.v1.ClusterService.InitializeCluster:output_type -> hostd.cluster.v1.InitializeClusterResponse
-	49, // 84: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
-	40, // 85: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
-	42, // 86: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
-	44, // 87: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
-	46, // 88: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
-	60, // 89: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
-	62, // 90: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
-	64, // 91: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
-	66, // 92: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
-	68, // 93: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
-	70, // 94: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
-	73, // 95: hostd.cluster.v1.ClusterService.ListTokens:output_type -> hostd.cluster.v1.ListTokensResponse
-	75, // 96: hostd.cluster.v1.ClusterService.CreateToken:output_type -> hostd.cluster.v1.CreateTokenResponse
-	77, // 97: hostd.cluster.v1.ClusterService.DeleteToken:output_type -> hostd.cluster.v1.DeleteTokenResponse
-	79, // 98: hostd.cluster.v1.ClusterService.CheckAccess:output_type -> hostd.cluster.v1.CheckAccessResponse
-	68, // [68:99] is the sub-list for method output_type
-	37, // [37:68] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	82, // 0: hostd.cluster.v1.Member.clock_skew:type_name -> google.protobuf.Duration
+	2,  // 1: hostd.cluster.v1.Member.impairment:type_name -> hostd.cluster.v1.Impairment
+	83, // 2: hostd.cluster.v1.Impairment.until:type_name -> google.protobuf.Timestamp
+	82, // 3: hostd.cluster.v1.Impairment.cooldown:type_name -> google.protobuf.Duration
+	4,  // 4: hostd.cluster.v1.Shard.stopped:type_name -> hostd.cluster.v1.StoppedReplica
+	1,  // 5: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
+	8,  // 6: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
+	47, // 7: hostd.cluster.v1.GetClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
+	7,  // 8: hostd.cluster.v1.GetClusterResponse.pending_operations:type_name -> hostd.cluster.v1.PendingOperation
+	3,  // 9: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
+	1,  // 10: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
+	47, // 11: hostd.cluster.v1.WatchClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
+	7,  // 12: hostd.cluster.v1.WatchClusterResponse.pending_operations:type_name -> hostd.cluster.v1.PendingOperation
+	3,  // 13: hostd.cluster.v1.WatchShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
+	82, // 14: hostd.cluster.v1.WatchStatsRequest.interval:type_name -> google.protobuf.Duration
+	83, // 15: hostd.cluster.v1.WatchStatsResponse.measured_at:type_name -> google.protobuf.Timestamp
+	82, // 16: hostd.cluster.v1.WatchStatsResponse.period:type_name -> google.protobuf.Duration
+	17, // 17: hostd.cluster.v1.WatchStatsResponse.node:type_name -> hostd.cluster.v1.NodeStats
+	18, // 18: hostd.cluster.v1.WatchStatsResponse.types:type_name -> hostd.cluster.v1.TypeStats
+	19, // 19: hostd.cluster.v1.TypeStats.queue:type_name -> hostd.cluster.v1.StageTime
+	19, // 20: hostd.cluster.v1.TypeStats.guest:type_name -> hostd.cluster.v1.StageTime
+	19, // 21: hostd.cluster.v1.TypeStats.commit:type_name -> hostd.cluster.v1.StageTime
+	82, // 22: hostd.cluster.v1.StageTime.p50:type_name -> google.protobuf.Duration
+	82, // 23: hostd.cluster.v1.StageTime.p99:type_name -> google.protobuf.Duration
+	80, // 24: hostd.cluster.v1.TailLogsResponse.lines:type_name -> hostd.cluster.v1.TailLogsResponse.Line
+	0,  // 25: hostd.cluster.v1.ProfileNodeRequest.kind:type_name -> hostd.cluster.v1.ProfileNodeRequest.Kind
+	82, // 26: hostd.cluster.v1.ProfileNodeRequest.duration:type_name -> google.protobuf.Duration
+	82, // 27: hostd.cluster.v1.ProfileGuestsRequest.duration:type_name -> google.protobuf.Duration
+	81, // 28: hostd.cluster.v1.ProfileGuestsResponse.stacks:type_name -> hostd.cluster.v1.ProfileGuestsResponse.Stack
+	38, // 29: hostd.cluster.v1.GetSettingResponse.setting:type_name -> hostd.cluster.v1.Setting
+	38, // 30: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
+	38, // 31: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
+	82, // 32: hostd.cluster.v1.Policy.dead_after:type_name -> google.protobuf.Duration
+	82, // 33: hostd.cluster.v1.SetPolicyRequest.dead_after:type_name -> google.protobuf.Duration
+	47, // 34: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
+	54, // 35: hostd.cluster.v1.FinalizeUpgradeResponse.nodes:type_name -> hostd.cluster.v1.NodeVersions
+	55, // 36: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
+	56, // 37: hostd.cluster.v1.Role.quotas:type_name -> hostd.cluster.v1.RoleQuotas
+	57, // 38: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
+	55, // 39: hostd.cluster.v1.PutRoleRequest.rules:type_name -> hostd.cluster.v1.RoleRule
+	56, // 40: hostd.cluster.v1.PutRoleRequest.quotas:type_name -> hostd.cluster.v1.RoleQuotas
+	58, // 41: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
+	83, // 42: hostd.cluster.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
+	83, // 43: hostd.cluster.v1.Token.created_at:type_name -> google.protobuf.Timestamp
+	71, // 44: hostd.cluster.v1.ListTokensResponse.tokens:type_name -> hostd.cluster.v1.Token
+	83, // 45: hostd.cluster.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
+	83, // 46: hostd.cluster.v1.TailLogsResponse.Line.written_at:type_name -> google.protobuf.Timestamp
+	5,  // 47: hostd.cluster.v1.ClusterService.GetCluster:input_type -> hostd.cluster.v1.GetClusterRequest
+	9,  // 48: hostd.cluster.v1.ClusterService.ListShards:input_type -> hostd.cluster.v1.ListShardsRequest
+	11, // 49: hostd.cluster.v1.ClusterService.WatchCluster:input_type -> hostd.cluster.v1.WatchClusterRequest
+	13, // 50: hostd.cluster.v1.ClusterService.WatchShards:input_type -> hostd.cluster.v1.WatchShardsRequest
+	15, // 51: hostd.cluster.v1.ClusterService.WatchStats:input_type -> hostd.cluster.v1.WatchStatsRequest
+	20, // 52: hostd.cluster.v1.ClusterService.TailLogs:input_type -> hostd.cluster.v1.TailLogsRequest
+	22, // 53: hostd.cluster.v1.ClusterService.ProfileNode:input_type -> hostd.cluster.v1.ProfileNodeRequest
+	24, // 54: hostd.cluster.v1.ClusterService.ProfileGuests:input_type -> hostd.cluster.v1.ProfileGuestsRequest
+	26, // 55: hostd.cluster.v1.ClusterService.MoveShard:input_type -> hostd.cluster.v1.MoveShardRequest
+	28, // 56: hostd.cluster.v1.ClusterService.DrainNode:input_type -> hostd.cluster.v1.DrainNodeRequest
+	30, // 57: hostd.cluster.v1.ClusterService.ResumeNode:input_type -> hostd.cluster.v1.ResumeNodeRequest
+	32, // 58: hostd.cluster.v1.ClusterService.RemoveNode:input_type -> hostd.cluster.v1.RemoveNodeRequest
+	34, // 59: hostd.cluster.v1.ClusterService.DownNode:input_type -> hostd.cluster.v1.DownNodeRequest
+	36, // 60: hostd.cluster.v1.ClusterService.RebalanceShards:input_type -> hostd.cluster.v1.RebalanceShardsRequest
+	50, // 61: hostd.cluster.v1.ClusterService.FinalizeUpgrade:input_type -> hostd.cluster.v1.FinalizeUpgradeRequest
+	52, // 62: hostd.cluster.v1.ClusterService.InitializeCluster:input_type -> hostd.cluster.v1.InitializeClusterRequest
+	48, // 63: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
+	39, // 64: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
+	41, // 65: hostd.cluster.v1.ClusterService.GetSetting:input_type -> hostd.cluster.v1.GetSettingRequest
+	43, // 66: hostd.cluster.v1.ClusterService.ListSettings:input_type -> hostd.cluster.v1.ListSettingsRequest
+	45, // 67: hostd.cluster.v1.ClusterService.WatchSettings:input_type -> hostd.cluster.v1.WatchSettingsRequest
+	59, // 68: hostd.cluster.v1.ClusterService.ListRoles:input_type -> hostd.cluster.v1.ListRolesRequest
+	61, // 69: hostd.cluster.v1.ClusterService.PutRole:input_type -> hostd.cluster.v1.PutRoleRequest
+	63, // 70: hostd.cluster.v1.ClusterService.DeleteRole:input_type -> hostd.cluster.v1.DeleteRoleRequest
+	65, // 71: hostd.cluster.v1.ClusterService.ListRoleBindings:input_type -> hostd.cluster.v1.ListRoleBindingsRequest
+	67, // 72: hostd.cluster.v1.ClusterService.PutRoleBinding:input_type -> hostd.cluster.v1.PutRoleBindingRequest
+	69, // 73: hostd.cluster.v1.ClusterService.DeleteRoleBinding:input_type -> hostd.cluster.v1.DeleteRoleBindingRequest
+	72, // 74: hostd.cluster.v1.ClusterService.ListTokens:input_type -> hostd.cluster.v1.ListTokensRequest
+	74, // 75: hostd.cluster.v1.ClusterService.CreateToken:input_type -> hostd.cluster.v1.CreateTokenRequest
+	76, // 76: hostd.cluster.v1.ClusterService.DeleteToken:input_type -> hostd.cluster.v1.DeleteTokenRequest
+	78, // 77: hostd.cluster.v1.ClusterService.CheckAccess:input_type -> hostd.cluster.v1.CheckAccessRequest
+	6,  // 78: hostd.cluster.v1.ClusterService.GetCluster:output_type -> hostd.cluster.v1.GetClusterResponse
+	10, // 79: hostd.cluster.v1.ClusterService.ListShards:output_type -> hostd.cluster.v1.ListShardsResponse
+	12, // 80: hostd.cluster.v1.ClusterService.WatchCluster:output_type -> hostd.cluster.v1.WatchClusterResponse
+	14, // 81: hostd.cluster.v1.ClusterService.WatchShards:output_type -> hostd.cluster.v1.WatchShardsResponse
+	16, // 82: hostd.cluster.v1.ClusterService.WatchStats:output_type -> hostd.cluster.v1.WatchStatsResponse
+	21, // 83: hostd.cluster.v1.ClusterService.TailLogs:output_type -> hostd.cluster.v1.TailLogsResponse
+	23, // 84: hostd.cluster.v1.ClusterService.ProfileNode:output_type -> hostd.cluster.v1.ProfileNodeResponse
+	25, // 85: hostd.cluster.v1.ClusterService.ProfileGuests:output_type -> hostd.cluster.v1.ProfileGuestsResponse
+	27, // 86: hostd.cluster.v1.ClusterService.MoveShard:output_type -> hostd.cluster.v1.MoveShardResponse
+	29, // 87: hostd.cluster.v1.ClusterService.DrainNode:output_type -> hostd.cluster.v1.DrainNodeResponse
+	31, // 88: hostd.cluster.v1.ClusterService.ResumeNode:output_type -> hostd.cluster.v1.ResumeNodeResponse
+	33, // 89: hostd.cluster.v1.ClusterService.RemoveNode:output_type -> hostd.cluster.v1.RemoveNodeResponse
+	35, // 90: hostd.cluster.v1.ClusterService.DownNode:output_type -> hostd.cluster.v1.DownNodeResponse
+	37, // 91: hostd.cluster.v1.ClusterService.RebalanceShards:output_type -> hostd.cluster.v1.RebalanceShardsResponse
+	51, // 92: hostd.cluster.v1.ClusterService.FinalizeUpgrade:output_type -> hostd.cluster.v1.FinalizeUpgradeResponse
+	53, // 93: hostd.cluster.v1.ClusterService.InitializeCluster:output_type -> hostd.cluster.v1.InitializeClusterResponse
+	49, // 94: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
+	40, // 95: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse
+	42, // 96: hostd.cluster.v1.ClusterService.GetSetting:output_type -> hostd.cluster.v1.GetSettingResponse
+	44, // 97: hostd.cluster.v1.ClusterService.ListSettings:output_type -> hostd.cluster.v1.ListSettingsResponse
+	46, // 98: hostd.cluster.v1.ClusterService.WatchSettings:output_type -> hostd.cluster.v1.WatchSettingsResponse
+	60, // 99: hostd.cluster.v1.ClusterService.ListRoles:output_type -> hostd.cluster.v1.ListRolesResponse
+	62, // 100: hostd.cluster.v1.ClusterService.PutRole:output_type -> hostd.cluster.v1.PutRoleResponse
+	64, // 101: hostd.cluster.v1.ClusterService.DeleteRole:output_type -> hostd.cluster.v1.DeleteRoleResponse
+	66, // 102: hostd.cluster.v1.ClusterService.ListRoleBindings:output_type -> hostd.cluster.v1.ListRoleBindingsResponse
+	68, // 103: hostd.cluster.v1.ClusterService.PutRoleBinding:output_type -> hostd.cluster.v1.PutRoleBindingResponse
+	70, // 104: hostd.cluster.v1.ClusterService.DeleteRoleBinding:output_type -> hostd.cluster.v1.DeleteRoleBindingResponse
+	73, // 105: hostd.cluster.v1.ClusterService.ListTokens:output_type -> hostd.cluster.v1.ListTokensResponse
+	75, // 106: hostd.cluster.v1.ClusterService.CreateToken:output_type -> hostd.cluster.v1.CreateTokenResponse
+	77, // 107: hostd.cluster.v1.ClusterService.DeleteToken:output_type -> hostd.cluster.v1.DeleteTokenResponse
+	79, // 108: hostd.cluster.v1.ClusterService.CheckAccess:output_type -> hostd.cluster.v1.CheckAccessResponse
+	78, // [78:109] is the sub-list for method output_type
+	47, // [47:78] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_hostd_cluster_v1_cluster_proto_init() }

@@ -40,6 +40,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	anypb "google.golang.org/protobuf/types/known/anypb"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	structpb "google.golang.org/protobuf/types/known/structpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
@@ -128,15 +129,14 @@ type SendCommandRequest struct {
 	// The sequence that the entity must be at; otherwise the command is rejected with
 	// SequenceMismatch. Absent accepts any sequence.
 	ExpectedSequence *uint64 `protobuf:"varint,7,opt,name=expected_sequence,json=expectedSequence,proto3,oneof" json:"expected_sequence,omitempty"`
-	// For a retry, the time since the first attempt with this command id, in
-	// milliseconds by the caller's clock; 0 for a first attempt. The idempotency window
-	// of an entity holds the ids of its last 10,000 commands. A retry that is older
-	// than the window is not run, because it may have been run before: it fails with
-	// aborted and an ErrorInfo with the reason COMMAND_OUTCOME_UNKNOWN. A retry without
-	// an age is run again.
-	FirstAttemptAgeMs uint64 `protobuf:"varint,8,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// For a retry, the time since the first attempt with this command id, by the caller's
+	// clock; absent or 0 for a first attempt. The idempotency window of an entity holds
+	// the ids of its last 10,000 commands. A retry that is older than the window is not
+	// run, because it may have been run before: it fails with aborted and an ErrorInfo
+	// with the reason COMMAND_OUTCOME_UNKNOWN. A retry without an age is run again.
+	FirstAttemptAge *durationpb.Duration `protobuf:"bytes,9,opt,name=first_attempt_age,json=firstAttemptAge,proto3" json:"first_attempt_age,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SendCommandRequest) Reset() {
@@ -229,11 +229,11 @@ func (x *SendCommandRequest) GetExpectedSequence() uint64 {
 	return 0
 }
 
-func (x *SendCommandRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *SendCommandRequest) GetFirstAttemptAge() *durationpb.Duration {
 	if x != nil {
-		return x.FirstAttemptAgeMs
+		return x.FirstAttemptAge
 	}
-	return 0
+	return nil
 }
 
 type isSendCommandRequest_Payload interface {
@@ -2797,9 +2797,9 @@ type SkipTimerRequest struct {
 	CommandId string `protobuf:"bytes,4,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// As in SendCommandRequest: a retry that is older than the idempotency window is not
 	// run.
-	FirstAttemptAgeMs uint64 `protobuf:"varint,5,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	FirstAttemptAge *durationpb.Duration `protobuf:"bytes,6,opt,name=first_attempt_age,json=firstAttemptAge,proto3" json:"first_attempt_age,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SkipTimerRequest) Reset() {
@@ -2860,11 +2860,11 @@ func (x *SkipTimerRequest) GetCommandId() string {
 	return ""
 }
 
-func (x *SkipTimerRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *SkipTimerRequest) GetFirstAttemptAge() *durationpb.Duration {
 	if x != nil {
-		return x.FirstAttemptAgeMs
+		return x.FirstAttemptAge
 	}
-	return 0
+	return nil
 }
 
 // SkipTimerResponse says that the timer is no longer set.
@@ -2924,9 +2924,9 @@ type DeleteEntityRequest struct {
 	CommandId string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// As in SendCommandRequest: a retry that is older than the idempotency window is not
 	// run.
-	FirstAttemptAgeMs uint64 `protobuf:"varint,4,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	FirstAttemptAge *durationpb.Duration `protobuf:"bytes,5,opt,name=first_attempt_age,json=firstAttemptAge,proto3" json:"first_attempt_age,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *DeleteEntityRequest) Reset() {
@@ -2980,11 +2980,11 @@ func (x *DeleteEntityRequest) GetCommandId() string {
 	return ""
 }
 
-func (x *DeleteEntityRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *DeleteEntityRequest) GetFirstAttemptAge() *durationpb.Duration {
 	if x != nil {
-		return x.FirstAttemptAgeMs
+		return x.FirstAttemptAge
 	}
-	return 0
+	return nil
 }
 
 // DeleteEntityResponse says that the tombstone is durable.
@@ -5125,7 +5125,7 @@ var File_hostd_entity_v1_entity_proto protoreflect.FileDescriptor
 
 const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/entity/v1/entity.proto\x12\x0fhostd.entity.v1\x1a\x1bbuf/validate/validate.proto\x1a\x19google/protobuf/any.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xa1\x05\n" +
+	"\x1chostd/entity/v1/entity.proto\x12\x0fhostd.entity.v1\x1a\x1bbuf/validate/validate.proto\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xc7\x05\n" +
 	"\x12SendCommandRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -5136,10 +5136,10 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\n" +
 	"command_id\x18\x06 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12A\n" +
 	"\x11expected_sequence\x18\a \x01(\x04B\x0f\xbaH\f2\n" +
-	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fH\x01R\x10expectedSequence\x88\x01\x01\x12/\n" +
-	"\x14first_attempt_age_ms\x18\b \x01(\x04R\x11firstAttemptAgeMsB\t\n" +
+	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fH\x01R\x10expectedSequence\x88\x01\x01\x12O\n" +
+	"\x11first_attempt_age\x18\t \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\x0ffirstAttemptAgeB\t\n" +
 	"\apayloadB\x14\n" +
-	"\x12_expected_sequence\"\xec\x01\n" +
+	"\x12_expected_sequenceJ\x04\b\b\x10\t\"\xec\x01\n" +
 	"\x13SendCommandResponse\x12,\n" +
 	"\x04json\x18\x01 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x1a\n" +
@@ -5414,7 +5414,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\bshard_id\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\"G\n" +
 	"\x17ClearTypeFaultsResponse\x12\x18\n" +
 	"\acleared\x18\x01 \x01(\rR\acleared\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\x9d\x03\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xc3\x03\n" +
 	"\x10SkipTimerRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -5422,17 +5422,17 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x05timer\x18\x03 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\xff\x01R\x05timer\x12}\n" +
 	"\n" +
-	"command_id\x18\x04 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
-	"\x14first_attempt_age_ms\x18\x05 \x01(\x04R\x11firstAttemptAgeMs\"/\n" +
+	"command_id\x18\x04 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12O\n" +
+	"\x11first_attempt_age\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\x0ffirstAttemptAgeJ\x04\b\x05\x10\x06\"/\n" +
 	"\x11SkipTimerResponse\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xfe\x02\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\xa4\x03\n" +
 	"\x13DeleteEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12}\n" +
 	"\n" +
-	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
-	"\x14first_attempt_age_ms\x18\x04 \x01(\x04R\x11firstAttemptAgeMs\"2\n" +
+	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12O\n" +
+	"\x11first_attempt_age\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\x0ffirstAttemptAgeJ\x04\b\x04\x10\x05\"2\n" +
 	"\x14DeleteEntityResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x82\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x19\n" +
@@ -5633,100 +5633,104 @@ var file_hostd_entity_v1_entity_proto_goTypes = []any{
 	(*ListMessagesResponse_PendingMessage)(nil), // 60: hostd.entity.v1.ListMessagesResponse.PendingMessage
 	(*ListHotEntitiesResponse_Entity)(nil),      // 61: hostd.entity.v1.ListHotEntitiesResponse.Entity
 	(*structpb.Value)(nil),                      // 62: google.protobuf.Value
-	(*anypb.Any)(nil),                           // 63: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),               // 64: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                 // 63: google.protobuf.Duration
+	(*anypb.Any)(nil),                           // 64: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),               // 65: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	62, // 0: hostd.entity.v1.SendCommandRequest.json:type_name -> google.protobuf.Value
-	62, // 1: hostd.entity.v1.SendCommandResponse.json:type_name -> google.protobuf.Value
-	49, // 2: hostd.entity.v1.SendCommandStreamRequest.requests:type_name -> hostd.entity.v1.SendCommandStreamRequest.Item
-	50, // 3: hostd.entity.v1.SendCommandStreamResponse.responses:type_name -> hostd.entity.v1.SendCommandStreamResponse.Item
-	63, // 4: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
-	62, // 5: hostd.entity.v1.QueryEntityRequest.json:type_name -> google.protobuf.Value
-	0,  // 6: hostd.entity.v1.QueryEntityRequest.consistency:type_name -> hostd.entity.v1.Consistency
-	62, // 7: hostd.entity.v1.QueryEntityResponse.json:type_name -> google.protobuf.Value
-	62, // 8: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
-	64, // 9: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	15, // 10: hostd.entity.v1.ReadEventsResponse.principal:type_name -> hostd.entity.v1.Principal
-	51, // 11: hostd.entity.v1.ReadRecordsResponse.records:type_name -> hostd.entity.v1.ReadRecordsResponse.Record
-	62, // 12: hostd.entity.v1.SubscribeEventsResponse.json:type_name -> google.protobuf.Value
-	64, // 13: hostd.entity.v1.SubscribeEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
-	15, // 14: hostd.entity.v1.SubscribeEventsResponse.principal:type_name -> hostd.entity.v1.Principal
-	21, // 15: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
-	20, // 16: hostd.entity.v1.GetEntityResponse.operator_actions:type_name -> hostd.entity.v1.OperatorAction
-	64, // 17: hostd.entity.v1.GetEntityResponse.quarantined_until:type_name -> google.protobuf.Timestamp
-	64, // 18: hostd.entity.v1.OperatorAction.recorded_at:type_name -> google.protobuf.Timestamp
-	64, // 19: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
-	62, // 20: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
-	58, // 21: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
-	42, // 22: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
-	64, // 23: hostd.entity.v1.ListTimersRequest.due_by:type_name -> google.protobuf.Timestamp
-	59, // 24: hostd.entity.v1.ListTimersResponse.timers:type_name -> hostd.entity.v1.ListTimersResponse.EntityTimer
-	60, // 25: hostd.entity.v1.ListMessagesResponse.messages:type_name -> hostd.entity.v1.ListMessagesResponse.PendingMessage
-	64, // 26: hostd.entity.v1.DeadLetter.rejected_at:type_name -> google.protobuf.Timestamp
-	61, // 27: hostd.entity.v1.ListHotEntitiesResponse.entities:type_name -> hostd.entity.v1.ListHotEntitiesResponse.Entity
-	1,  // 28: hostd.entity.v1.SendCommandStreamRequest.Item.request:type_name -> hostd.entity.v1.SendCommandRequest
-	2,  // 29: hostd.entity.v1.SendCommandStreamResponse.Item.response:type_name -> hostd.entity.v1.SendCommandResponse
-	5,  // 30: hostd.entity.v1.SendCommandStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
-	52, // 31: hostd.entity.v1.ReadRecordsResponse.Record.events:type_name -> hostd.entity.v1.ReadRecordsResponse.Event
-	64, // 32: hostd.entity.v1.ReadRecordsResponse.Record.recorded_at:type_name -> google.protobuf.Timestamp
-	15, // 33: hostd.entity.v1.ReadRecordsResponse.Record.principal:type_name -> hostd.entity.v1.Principal
-	53, // 34: hostd.entity.v1.ReadRecordsResponse.Record.source:type_name -> hostd.entity.v1.ReadRecordsResponse.Source
-	62, // 35: hostd.entity.v1.ReadRecordsResponse.Record.json:type_name -> google.protobuf.Value
-	54, // 36: hostd.entity.v1.ReadRecordsResponse.Record.messages:type_name -> hostd.entity.v1.ReadRecordsResponse.Message
-	55, // 37: hostd.entity.v1.ReadRecordsResponse.Record.timers:type_name -> hostd.entity.v1.ReadRecordsResponse.TimerChange
-	56, // 38: hostd.entity.v1.ReadRecordsResponse.Record.rejection:type_name -> hostd.entity.v1.ReadRecordsResponse.Rejection
-	62, // 39: hostd.entity.v1.ReadRecordsResponse.Event.json:type_name -> google.protobuf.Value
-	64, // 40: hostd.entity.v1.ReadRecordsResponse.Source.due:type_name -> google.protobuf.Timestamp
-	21, // 41: hostd.entity.v1.ReadRecordsResponse.TimerChange.timer:type_name -> hostd.entity.v1.Timer
-	57, // 42: hostd.entity.v1.ListEntitiesResponse.Entity.takeover:type_name -> hostd.entity.v1.ListEntitiesResponse.Takeover
-	21, // 43: hostd.entity.v1.ListTimersResponse.EntityTimer.timer:type_name -> hostd.entity.v1.Timer
-	64, // 44: hostd.entity.v1.ListMessagesResponse.PendingMessage.sent_at:type_name -> google.protobuf.Timestamp
-	1,  // 45: hostd.entity.v1.EntityService.SendCommand:input_type -> hostd.entity.v1.SendCommandRequest
-	3,  // 46: hostd.entity.v1.EntityService.SendCommandStream:input_type -> hostd.entity.v1.SendCommandStreamRequest
-	9,  // 47: hostd.entity.v1.EntityService.QueryEntity:input_type -> hostd.entity.v1.QueryEntityRequest
-	11, // 48: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
-	13, // 49: hostd.entity.v1.EntityService.ReadRecords:input_type -> hostd.entity.v1.ReadRecordsRequest
-	16, // 50: hostd.entity.v1.EntityService.SubscribeEvents:input_type -> hostd.entity.v1.SubscribeEventsRequest
-	18, // 51: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
-	22, // 52: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
-	24, // 53: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
-	47, // 54: hostd.entity.v1.EntityService.ListHotEntities:input_type -> hostd.entity.v1.ListHotEntitiesRequest
-	26, // 55: hostd.entity.v1.EntityService.PassivateEntity:input_type -> hostd.entity.v1.PassivateEntityRequest
-	28, // 56: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
-	30, // 57: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
-	32, // 58: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
-	34, // 59: hostd.entity.v1.EntityService.DeleteEntity:input_type -> hostd.entity.v1.DeleteEntityRequest
-	38, // 60: hostd.entity.v1.EntityService.ListTimers:input_type -> hostd.entity.v1.ListTimersRequest
-	40, // 61: hostd.entity.v1.EntityService.ListMessages:input_type -> hostd.entity.v1.ListMessagesRequest
-	36, // 62: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
-	43, // 63: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
-	45, // 64: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
-	2,  // 65: hostd.entity.v1.EntityService.SendCommand:output_type -> hostd.entity.v1.SendCommandResponse
-	4,  // 66: hostd.entity.v1.EntityService.SendCommandStream:output_type -> hostd.entity.v1.SendCommandStreamResponse
-	10, // 67: hostd.entity.v1.EntityService.QueryEntity:output_type -> hostd.entity.v1.QueryEntityResponse
-	12, // 68: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
-	14, // 69: hostd.entity.v1.EntityService.ReadRecords:output_type -> hostd.entity.v1.ReadRecordsResponse
-	17, // 70: hostd.entity.v1.EntityService.SubscribeEvents:output_type -> hostd.entity.v1.SubscribeEventsResponse
-	19, // 71: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
-	23, // 72: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
-	25, // 73: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
-	48, // 74: hostd.entity.v1.EntityService.ListHotEntities:output_type -> hostd.entity.v1.ListHotEntitiesResponse
-	27, // 75: hostd.entity.v1.EntityService.PassivateEntity:output_type -> hostd.entity.v1.PassivateEntityResponse
-	29, // 76: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
-	31, // 77: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
-	33, // 78: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
-	35, // 79: hostd.entity.v1.EntityService.DeleteEntity:output_type -> hostd.entity.v1.DeleteEntityResponse
-	39, // 80: hostd.entity.v1.EntityService.ListTimers:output_type -> hostd.entity.v1.ListTimersResponse
-	41, // 81: hostd.entity.v1.EntityService.ListMessages:output_type -> hostd.entity.v1.ListMessagesResponse
-	37, // 82: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
-	44, // 83: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
-	46, // 84: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
-	65, // [65:85] is the sub-list for method output_type
-	45, // [45:65] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	63, // 1: hostd.entity.v1.SendCommandRequest.first_attempt_age:type_name -> google.protobuf.Duration
+	62, // 2: hostd.entity.v1.SendCommandResponse.json:type_name -> google.protobuf.Value
+	49, // 3: hostd.entity.v1.SendCommandStreamRequest.requests:type_name -> hostd.entity.v1.SendCommandStreamRequest.Item
+	50, // 4: hostd.entity.v1.SendCommandStreamResponse.responses:type_name -> hostd.entity.v1.SendCommandStreamResponse.Item
+	64, // 5: hostd.entity.v1.Error.details:type_name -> google.protobuf.Any
+	62, // 6: hostd.entity.v1.QueryEntityRequest.json:type_name -> google.protobuf.Value
+	0,  // 7: hostd.entity.v1.QueryEntityRequest.consistency:type_name -> hostd.entity.v1.Consistency
+	62, // 8: hostd.entity.v1.QueryEntityResponse.json:type_name -> google.protobuf.Value
+	62, // 9: hostd.entity.v1.ReadEventsResponse.json:type_name -> google.protobuf.Value
+	65, // 10: hostd.entity.v1.ReadEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	15, // 11: hostd.entity.v1.ReadEventsResponse.principal:type_name -> hostd.entity.v1.Principal
+	51, // 12: hostd.entity.v1.ReadRecordsResponse.records:type_name -> hostd.entity.v1.ReadRecordsResponse.Record
+	62, // 13: hostd.entity.v1.SubscribeEventsResponse.json:type_name -> google.protobuf.Value
+	65, // 14: hostd.entity.v1.SubscribeEventsResponse.recorded_at:type_name -> google.protobuf.Timestamp
+	15, // 15: hostd.entity.v1.SubscribeEventsResponse.principal:type_name -> hostd.entity.v1.Principal
+	21, // 16: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
+	20, // 17: hostd.entity.v1.GetEntityResponse.operator_actions:type_name -> hostd.entity.v1.OperatorAction
+	65, // 18: hostd.entity.v1.GetEntityResponse.quarantined_until:type_name -> google.protobuf.Timestamp
+	65, // 19: hostd.entity.v1.OperatorAction.recorded_at:type_name -> google.protobuf.Timestamp
+	65, // 20: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
+	62, // 21: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
+	58, // 22: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
+	63, // 23: hostd.entity.v1.SkipTimerRequest.first_attempt_age:type_name -> google.protobuf.Duration
+	63, // 24: hostd.entity.v1.DeleteEntityRequest.first_attempt_age:type_name -> google.protobuf.Duration
+	42, // 25: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
+	65, // 26: hostd.entity.v1.ListTimersRequest.due_by:type_name -> google.protobuf.Timestamp
+	59, // 27: hostd.entity.v1.ListTimersResponse.timers:type_name -> hostd.entity.v1.ListTimersResponse.EntityTimer
+	60, // 28: hostd.entity.v1.ListMessagesResponse.messages:type_name -> hostd.entity.v1.ListMessagesResponse.PendingMessage
+	65, // 29: hostd.entity.v1.DeadLetter.rejected_at:type_name -> google.protobuf.Timestamp
+	61, // 30: hostd.entity.v1.ListHotEntitiesResponse.entities:type_name -> hostd.entity.v1.ListHotEntitiesResponse.Entity
+	1,  // 31: hostd.entity.v1.SendCommandStreamRequest.Item.request:type_name -> hostd.entity.v1.SendCommandRequest
+	2,  // 32: hostd.entity.v1.SendCommandStreamResponse.Item.response:type_name -> hostd.entity.v1.SendCommandResponse
+	5,  // 33: hostd.entity.v1.SendCommandStreamResponse.Item.error:type_name -> hostd.entity.v1.Error
+	52, // 34: hostd.entity.v1.ReadRecordsResponse.Record.events:type_name -> hostd.entity.v1.ReadRecordsResponse.Event
+	65, // 35: hostd.entity.v1.ReadRecordsResponse.Record.recorded_at:type_name -> google.protobuf.Timestamp
+	15, // 36: hostd.entity.v1.ReadRecordsResponse.Record.principal:type_name -> hostd.entity.v1.Principal
+	53, // 37: hostd.entity.v1.ReadRecordsResponse.Record.source:type_name -> hostd.entity.v1.ReadRecordsResponse.Source
+	62, // 38: hostd.entity.v1.ReadRecordsResponse.Record.json:type_name -> google.protobuf.Value
+	54, // 39: hostd.entity.v1.ReadRecordsResponse.Record.messages:type_name -> hostd.entity.v1.ReadRecordsResponse.Message
+	55, // 40: hostd.entity.v1.ReadRecordsResponse.Record.timers:type_name -> hostd.entity.v1.ReadRecordsResponse.TimerChange
+	56, // 41: hostd.entity.v1.ReadRecordsResponse.Record.rejection:type_name -> hostd.entity.v1.ReadRecordsResponse.Rejection
+	62, // 42: hostd.entity.v1.ReadRecordsResponse.Event.json:type_name -> google.protobuf.Value
+	65, // 43: hostd.entity.v1.ReadRecordsResponse.Source.due:type_name -> google.protobuf.Timestamp
+	21, // 44: hostd.entity.v1.ReadRecordsResponse.TimerChange.timer:type_name -> hostd.entity.v1.Timer
+	57, // 45: hostd.entity.v1.ListEntitiesResponse.Entity.takeover:type_name -> hostd.entity.v1.ListEntitiesResponse.Takeover
+	21, // 46: hostd.entity.v1.ListTimersResponse.EntityTimer.timer:type_name -> hostd.entity.v1.Timer
+	65, // 47: hostd.entity.v1.ListMessagesResponse.PendingMessage.sent_at:type_name -> google.protobuf.Timestamp
+	1,  // 48: hostd.entity.v1.EntityService.SendCommand:input_type -> hostd.entity.v1.SendCommandRequest
+	3,  // 49: hostd.entity.v1.EntityService.SendCommandStream:input_type -> hostd.entity.v1.SendCommandStreamRequest
+	9,  // 50: hostd.entity.v1.EntityService.QueryEntity:input_type -> hostd.entity.v1.QueryEntityRequest
+	11, // 51: hostd.entity.v1.EntityService.ReadEvents:input_type -> hostd.entity.v1.ReadEventsRequest
+	13, // 52: hostd.entity.v1.EntityService.ReadRecords:input_type -> hostd.entity.v1.ReadRecordsRequest
+	16, // 53: hostd.entity.v1.EntityService.SubscribeEvents:input_type -> hostd.entity.v1.SubscribeEventsRequest
+	18, // 54: hostd.entity.v1.EntityService.GetEntity:input_type -> hostd.entity.v1.GetEntityRequest
+	22, // 55: hostd.entity.v1.EntityService.GetState:input_type -> hostd.entity.v1.GetStateRequest
+	24, // 56: hostd.entity.v1.EntityService.ListEntities:input_type -> hostd.entity.v1.ListEntitiesRequest
+	47, // 57: hostd.entity.v1.EntityService.ListHotEntities:input_type -> hostd.entity.v1.ListHotEntitiesRequest
+	26, // 58: hostd.entity.v1.EntityService.PassivateEntity:input_type -> hostd.entity.v1.PassivateEntityRequest
+	28, // 59: hostd.entity.v1.EntityService.ClearFaults:input_type -> hostd.entity.v1.ClearFaultsRequest
+	30, // 60: hostd.entity.v1.EntityService.ClearTypeFaults:input_type -> hostd.entity.v1.ClearTypeFaultsRequest
+	32, // 61: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
+	34, // 62: hostd.entity.v1.EntityService.DeleteEntity:input_type -> hostd.entity.v1.DeleteEntityRequest
+	38, // 63: hostd.entity.v1.EntityService.ListTimers:input_type -> hostd.entity.v1.ListTimersRequest
+	40, // 64: hostd.entity.v1.EntityService.ListMessages:input_type -> hostd.entity.v1.ListMessagesRequest
+	36, // 65: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
+	43, // 66: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
+	45, // 67: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
+	2,  // 68: hostd.entity.v1.EntityService.SendCommand:output_type -> hostd.entity.v1.SendCommandResponse
+	4,  // 69: hostd.entity.v1.EntityService.SendCommandStream:output_type -> hostd.entity.v1.SendCommandStreamResponse
+	10, // 70: hostd.entity.v1.EntityService.QueryEntity:output_type -> hostd.entity.v1.QueryEntityResponse
+	12, // 71: hostd.entity.v1.EntityService.ReadEvents:output_type -> hostd.entity.v1.ReadEventsResponse
+	14, // 72: hostd.entity.v1.EntityService.ReadRecords:output_type -> hostd.entity.v1.ReadRecordsResponse
+	17, // 73: hostd.entity.v1.EntityService.SubscribeEvents:output_type -> hostd.entity.v1.SubscribeEventsResponse
+	19, // 74: hostd.entity.v1.EntityService.GetEntity:output_type -> hostd.entity.v1.GetEntityResponse
+	23, // 75: hostd.entity.v1.EntityService.GetState:output_type -> hostd.entity.v1.GetStateResponse
+	25, // 76: hostd.entity.v1.EntityService.ListEntities:output_type -> hostd.entity.v1.ListEntitiesResponse
+	48, // 77: hostd.entity.v1.EntityService.ListHotEntities:output_type -> hostd.entity.v1.ListHotEntitiesResponse
+	27, // 78: hostd.entity.v1.EntityService.PassivateEntity:output_type -> hostd.entity.v1.PassivateEntityResponse
+	29, // 79: hostd.entity.v1.EntityService.ClearFaults:output_type -> hostd.entity.v1.ClearFaultsResponse
+	31, // 80: hostd.entity.v1.EntityService.ClearTypeFaults:output_type -> hostd.entity.v1.ClearTypeFaultsResponse
+	33, // 81: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
+	35, // 82: hostd.entity.v1.EntityService.DeleteEntity:output_type -> hostd.entity.v1.DeleteEntityResponse
+	39, // 83: hostd.entity.v1.EntityService.ListTimers:output_type -> hostd.entity.v1.ListTimersResponse
+	41, // 84: hostd.entity.v1.EntityService.ListMessages:output_type -> hostd.entity.v1.ListMessagesResponse
+	37, // 85: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
+	44, // 86: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
+	46, // 87: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse
+	68, // [68:88] is the sub-list for method output_type
+	48, // [48:68] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_hostd_entity_v1_entity_proto_init() }

@@ -1976,11 +1976,11 @@ type GetQuotasResponse struct {
 	// Quotas, from the settings module-quota-count,
 	// module-quota-bytes, module-quota-uploader and module-quota-uploader-bytes.
 	Limit *GetQuotasResponse_Amounts `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	// How long an unused module is kept, from the setting module-retention; 0 means until
-	// it is removed.
-	RetentionSeconds uint64 `protobuf:"varint,3,opt,name=retention_seconds,json=retentionSeconds,proto3" json:"retention_seconds,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// How long an unused module is kept, from the setting module-retention; absent means
+	// until it is removed.
+	Retention     *durationpb.Duration `protobuf:"bytes,3,opt,name=retention,proto3" json:"retention,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetQuotasResponse) Reset() {
@@ -2027,11 +2027,11 @@ func (x *GetQuotasResponse) GetLimit() *GetQuotasResponse_Amounts {
 	return nil
 }
 
-func (x *GetQuotasResponse) GetRetentionSeconds() uint64 {
+func (x *GetQuotasResponse) GetRetention() *durationpb.Duration {
 	if x != nil {
-		return x.RetentionSeconds
+		return x.Retention
 	}
-	return 0
+	return nil
 }
 
 // RollbackModuleRequest names an entity type.
@@ -3534,8 +3534,8 @@ type CheckCompatibilityRequest struct {
 	Sample uint32 `protobuf:"varint,3,opt,name=sample,proto3" json:"sample,omitempty"`
 	// Only data of this shard; 0 means all shards.
 	ShardId uint32 `protobuf:"varint,4,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// Maximum time per shard for each of the two checks; 0 means 2,000.
-	ShardMillis uint32 `protobuf:"varint,5,opt,name=shard_millis,json=shardMillis,proto3" json:"shard_millis,omitempty"`
+	// Maximum time per shard for each of the two checks, up to 10 s; absent or 0 means 2 s.
+	ShardTime *durationpb.Duration `protobuf:"bytes,5,opt,name=shard_time,json=shardTime,proto3" json:"shard_time,omitempty"`
 	// Only check whether there are entities.
 	PresenceOnly bool `protobuf:"varint,6,opt,name=presence_only,json=presenceOnly,proto3" json:"presence_only,omitempty"`
 	// Instead of a sample, check every entity whose newest event was written by none of
@@ -3630,11 +3630,11 @@ func (x *CheckCompatibilityRequest) GetShardId() uint32 {
 	return 0
 }
 
-func (x *CheckCompatibilityRequest) GetShardMillis() uint32 {
+func (x *CheckCompatibilityRequest) GetShardTime() *durationpb.Duration {
 	if x != nil {
-		return x.ShardMillis
+		return x.ShardTime
 	}
-	return 0
+	return nil
 }
 
 func (x *CheckCompatibilityRequest) GetPresenceOnly() bool {
@@ -4360,11 +4360,11 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x13DeleteModuleRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"\x16\n" +
 	"\x14DeleteModuleResponse\"\x12\n" +
-	"\x10GetQuotasRequest\"\xbb\x02\n" +
+	"\x10GetQuotasRequest\"\xc7\x02\n" +
 	"\x11GetQuotasResponse\x12>\n" +
 	"\x04used\x18\x01 \x01(\v2*.hostd.module.v1.GetQuotasResponse.AmountsR\x04used\x12@\n" +
-	"\x05limit\x18\x02 \x01(\v2*.hostd.module.v1.GetQuotasResponse.AmountsR\x05limit\x12+\n" +
-	"\x11retention_seconds\x18\x03 \x01(\x04R\x10retentionSeconds\x1aw\n" +
+	"\x05limit\x18\x02 \x01(\v2*.hostd.module.v1.GetQuotasResponse.AmountsR\x05limit\x127\n" +
+	"\tretention\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tretention\x1aw\n" +
 	"\aAmounts\x12\x18\n" +
 	"\amodules\x18\x01 \x01(\x04R\amodules\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\x12\x1f\n" +
@@ -4527,14 +4527,16 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0ePatchOperation\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\tR\x02op\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12,\n" +
-	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\x84\x06\n" +
+	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\x9f\x06\n" +
 	"\x19CheckCompatibilityRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
 	"\ventity_type\x18\x02 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12 \n" +
 	"\x06sample\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x06sample\x12#\n" +
-	"\bshard_id\x18\x04 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12+\n" +
-	"\fshard_millis\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x90NR\vshardMillis\x12#\n" +
+	"\bshard_id\x18\x04 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12F\n" +
+	"\n" +
+	"shard_time\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\f\xbaH\t\xaa\x01\x06\"\x02\b\n" +
+	"2\x00R\tshardTime\x12#\n" +
 	"\rpresence_only\x18\x06 \x01(\bR\fpresenceOnly\x12K\n" +
 	"\x12exclude_written_by\x18\xde\x02 \x03(\tB\x1c\xbaH\x19\x92\x01\x16\x10@\"\x12r\x102\x0e^[0-9a-f]{64}$R\x10excludeWrittenBy\x12.\n" +
 	"\rinitial_share\x18\xfd\x02 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\finitialShare\x120\n" +
@@ -4679,62 +4681,64 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	1,  // 17: hostd.module.v1.ActivateModuleResponse.state:type_name -> hostd.module.v1.Rollout.State
 	47, // 18: hostd.module.v1.GetQuotasResponse.used:type_name -> hostd.module.v1.GetQuotasResponse.Amounts
 	47, // 19: hostd.module.v1.GetQuotasResponse.limit:type_name -> hostd.module.v1.GetQuotasResponse.Amounts
-	34, // 20: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	31, // 21: hostd.module.v1.GetRolloutResponse.shadow:type_name -> hostd.module.v1.Shadow
-	32, // 22: hostd.module.v1.Shadow.differences:type_name -> hostd.module.v1.ShadowDifference
-	33, // 23: hostd.module.v1.Shadow.examples:type_name -> hostd.module.v1.ShadowExample
-	1,  // 24: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
-	54, // 25: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
-	52, // 26: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
-	35, // 27: hostd.module.v1.Rollout.newer:type_name -> hostd.module.v1.VersionCounts
-	35, // 28: hostd.module.v1.Rollout.older:type_name -> hostd.module.v1.VersionCounts
-	54, // 29: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
-	2,  // 30: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
-	34, // 31: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	40, // 32: hostd.module.v1.GetActivationHistoryResponse.changes:type_name -> hostd.module.v1.ActivationChange
-	52, // 33: hostd.module.v1.ActivationChange.changed_at:type_name -> google.protobuf.Timestamp
-	3,  // 34: hostd.module.v1.ActivationChange.kind:type_name -> hostd.module.v1.ActivationChange.Kind
-	48, // 35: hostd.module.v1.VerifyModuleResponse.differences:type_name -> hostd.module.v1.VerifyModuleResponse.Difference
-	50, // 36: hostd.module.v1.CheckCompatibilityResponse.missing:type_name -> hostd.module.v1.CheckCompatibilityResponse.MissingEvents
-	51, // 37: hostd.module.v1.CheckCompatibilityResponse.faults:type_name -> hostd.module.v1.CheckCompatibilityResponse.Fault
-	51, // 38: hostd.module.v1.CheckCompatibilityResponse.differences:type_name -> hostd.module.v1.CheckCompatibilityResponse.Fault
-	49, // 39: hostd.module.v1.VerifyModuleResponse.Difference.patch:type_name -> hostd.module.v1.VerifyModuleResponse.PatchOperation
-	55, // 40: hostd.module.v1.VerifyModuleResponse.PatchOperation.value:type_name -> google.protobuf.Value
-	10, // 41: hostd.module.v1.ModuleService.UploadModule:input_type -> hostd.module.v1.UploadModuleRequest
-	12, // 42: hostd.module.v1.ModuleService.UploadModuleStream:input_type -> hostd.module.v1.UploadModuleStreamRequest
-	14, // 43: hostd.module.v1.ModuleService.ListModules:input_type -> hostd.module.v1.ListModulesRequest
-	16, // 44: hostd.module.v1.ModuleService.GetModule:input_type -> hostd.module.v1.GetModuleRequest
-	18, // 45: hostd.module.v1.ModuleService.DownloadModule:input_type -> hostd.module.v1.DownloadModuleRequest
-	20, // 46: hostd.module.v1.ModuleService.ActivateModule:input_type -> hostd.module.v1.ActivateModuleRequest
-	27, // 47: hostd.module.v1.ModuleService.RollbackModule:input_type -> hostd.module.v1.RollbackModuleRequest
-	29, // 48: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
-	36, // 49: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
-	38, // 50: hostd.module.v1.ModuleService.GetActivationHistory:input_type -> hostd.module.v1.GetActivationHistoryRequest
-	41, // 51: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
-	23, // 52: hostd.module.v1.ModuleService.DeleteModule:input_type -> hostd.module.v1.DeleteModuleRequest
-	25, // 53: hostd.module.v1.ModuleService.GetQuotas:input_type -> hostd.module.v1.GetQuotasRequest
-	43, // 54: hostd.module.v1.ModuleService.VerifyModule:input_type -> hostd.module.v1.VerifyModuleRequest
-	45, // 55: hostd.module.v1.ModuleService.CheckCompatibility:input_type -> hostd.module.v1.CheckCompatibilityRequest
-	11, // 56: hostd.module.v1.ModuleService.UploadModule:output_type -> hostd.module.v1.UploadModuleResponse
-	13, // 57: hostd.module.v1.ModuleService.UploadModuleStream:output_type -> hostd.module.v1.UploadModuleStreamResponse
-	15, // 58: hostd.module.v1.ModuleService.ListModules:output_type -> hostd.module.v1.ListModulesResponse
-	17, // 59: hostd.module.v1.ModuleService.GetModule:output_type -> hostd.module.v1.GetModuleResponse
-	19, // 60: hostd.module.v1.ModuleService.DownloadModule:output_type -> hostd.module.v1.DownloadModuleResponse
-	22, // 61: hostd.module.v1.ModuleService.ActivateModule:output_type -> hostd.module.v1.ActivateModuleResponse
-	28, // 62: hostd.module.v1.ModuleService.RollbackModule:output_type -> hostd.module.v1.RollbackModuleResponse
-	30, // 63: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
-	37, // 64: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
-	39, // 65: hostd.module.v1.ModuleService.GetActivationHistory:output_type -> hostd.module.v1.GetActivationHistoryResponse
-	42, // 66: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
-	24, // 67: hostd.module.v1.ModuleService.DeleteModule:output_type -> hostd.module.v1.DeleteModuleResponse
-	26, // 68: hostd.module.v1.ModuleService.GetQuotas:output_type -> hostd.module.v1.GetQuotasResponse
-	44, // 69: hostd.module.v1.ModuleService.VerifyModule:output_type -> hostd.module.v1.VerifyModuleResponse
-	46, // 70: hostd.module.v1.ModuleService.CheckCompatibility:output_type -> hostd.module.v1.CheckCompatibilityResponse
-	56, // [56:71] is the sub-list for method output_type
-	41, // [41:56] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	54, // 20: hostd.module.v1.GetQuotasResponse.retention:type_name -> google.protobuf.Duration
+	34, // 21: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	31, // 22: hostd.module.v1.GetRolloutResponse.shadow:type_name -> hostd.module.v1.Shadow
+	32, // 23: hostd.module.v1.Shadow.differences:type_name -> hostd.module.v1.ShadowDifference
+	33, // 24: hostd.module.v1.Shadow.examples:type_name -> hostd.module.v1.ShadowExample
+	1,  // 25: hostd.module.v1.Rollout.state:type_name -> hostd.module.v1.Rollout.State
+	54, // 26: hostd.module.v1.Rollout.pause:type_name -> google.protobuf.Duration
+	52, // 27: hostd.module.v1.Rollout.due_at:type_name -> google.protobuf.Timestamp
+	35, // 28: hostd.module.v1.Rollout.newer:type_name -> hostd.module.v1.VersionCounts
+	35, // 29: hostd.module.v1.Rollout.older:type_name -> hostd.module.v1.VersionCounts
+	54, // 30: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
+	2,  // 31: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
+	34, // 32: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
+	40, // 33: hostd.module.v1.GetActivationHistoryResponse.changes:type_name -> hostd.module.v1.ActivationChange
+	52, // 34: hostd.module.v1.ActivationChange.changed_at:type_name -> google.protobuf.Timestamp
+	3,  // 35: hostd.module.v1.ActivationChange.kind:type_name -> hostd.module.v1.ActivationChange.Kind
+	48, // 36: hostd.module.v1.VerifyModuleResponse.differences:type_name -> hostd.module.v1.VerifyModuleResponse.Difference
+	54, // 37: hostd.module.v1.CheckCompatibilityRequest.shard_time:type_name -> google.protobuf.Duration
+	50, // 38: hostd.module.v1.CheckCompatibilityResponse.missing:type_name -> hostd.module.v1.CheckCompatibilityResponse.MissingEvents
+	51, // 39: hostd.module.v1.CheckCompatibilityResponse.faults:type_name -> hostd.module.v1.CheckCompatibilityResponse.Fault
+	51, // 40: hostd.module.v1.CheckCompatibilityResponse.differences:type_name -> hostd.module.v1.CheckCompatibilityResponse.Fault
+	49, // 41: hostd.module.v1.VerifyModuleResponse.Difference.patch:type_name -> hostd.module.v1.VerifyModuleResponse.PatchOperation
+	55, // 42: hostd.module.v1.VerifyModuleResponse.PatchOperation.value:type_name -> google.protobuf.Value
+	10, // 43: hostd.module.v1.ModuleService.UploadModule:input_type -> hostd.module.v1.UploadModuleRequest
+	12, // 44: hostd.module.v1.ModuleService.UploadModuleStream:input_type -> hostd.module.v1.UploadModuleStreamRequest
+	14, // 45: hostd.module.v1.ModuleService.ListModules:input_type -> hostd.module.v1.ListModulesRequest
+	16, // 46: hostd.module.v1.ModuleService.GetModule:input_type -> hostd.module.v1.GetModuleRequest
+	18, // 47: hostd.module.v1.ModuleService.DownloadModule:input_type -> hostd.module.v1.DownloadModuleRequest
+	20, // 48: hostd.module.v1.ModuleService.ActivateModule:input_type -> hostd.module.v1.ActivateModuleRequest
+	27, // 49: hostd.module.v1.ModuleService.RollbackModule:input_type -> hostd.module.v1.RollbackModuleRequest
+	29, // 50: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
+	36, // 51: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
+	38, // 52: hostd.module.v1.ModuleService.GetActivationHistory:input_type -> hostd.module.v1.GetActivationHistoryRequest
+	41, // 53: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
+	23, // 54: hostd.module.v1.ModuleService.DeleteModule:input_type -> hostd.module.v1.DeleteModuleRequest
+	25, // 55: hostd.module.v1.ModuleService.GetQuotas:input_type -> hostd.module.v1.GetQuotasRequest
+	43, // 56: hostd.module.v1.ModuleService.VerifyModule:input_type -> hostd.module.v1.VerifyModuleRequest
+	45, // 57: hostd.module.v1.ModuleService.CheckCompatibility:input_type -> hostd.module.v1.CheckCompatibilityRequest
+	11, // 58: hostd.module.v1.ModuleService.UploadModule:output_type -> hostd.module.v1.UploadModuleResponse
+	13, // 59: hostd.module.v1.ModuleService.UploadModuleStream:output_type -> hostd.module.v1.UploadModuleStreamResponse
+	15, // 60: hostd.module.v1.ModuleService.ListModules:output_type -> hostd.module.v1.ListModulesResponse
+	17, // 61: hostd.module.v1.ModuleService.GetModule:output_type -> hostd.module.v1.GetModuleResponse
+	19, // 62: hostd.module.v1.ModuleService.DownloadModule:output_type -> hostd.module.v1.DownloadModuleResponse
+	22, // 63: hostd.module.v1.ModuleService.ActivateModule:output_type -> hostd.module.v1.ActivateModuleResponse
+	28, // 64: hostd.module.v1.ModuleService.RollbackModule:output_type -> hostd.module.v1.RollbackModuleResponse
+	30, // 65: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
+	37, // 66: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
+	39, // 67: hostd.module.v1.ModuleService.GetActivationHistory:output_type -> hostd.module.v1.GetActivationHistoryResponse
+	42, // 68: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
+	24, // 69: hostd.module.v1.ModuleService.DeleteModule:output_type -> hostd.module.v1.DeleteModuleResponse
+	26, // 70: hostd.module.v1.ModuleService.GetQuotas:output_type -> hostd.module.v1.GetQuotasResponse
+	44, // 71: hostd.module.v1.ModuleService.VerifyModule:output_type -> hostd.module.v1.VerifyModuleResponse
+	46, // 72: hostd.module.v1.ModuleService.CheckCompatibility:output_type -> hostd.module.v1.CheckCompatibilityResponse
+	58, // [58:73] is the sub-list for method output_type
+	43, // [43:58] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_hostd_module_v1_module_proto_init() }

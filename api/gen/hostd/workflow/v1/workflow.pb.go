@@ -270,7 +270,7 @@ type StartWorkflowRequest struct {
 	// Idempotency key, as in hostd.entity.v1.SendCommandRequest.
 	CommandId string `protobuf:"bytes,5,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// For a retry, the time since the first attempt, as in SendCommandRequest.
-	FirstAttemptAgeMs uint64 `protobuf:"varint,6,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
+	FirstAttemptAge *durationpb.Duration `protobuf:"bytes,6,opt,name=first_attempt_age,json=firstAttemptAge,proto3" json:"first_attempt_age,omitempty"`
 	// How long to wait for the end of the run. The wait ends earlier if the deadline of
 	// the call is near; the run is then returned as it is.
 	Wait          *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`
@@ -354,11 +354,11 @@ func (x *StartWorkflowRequest) GetCommandId() string {
 	return ""
 }
 
-func (x *StartWorkflowRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *StartWorkflowRequest) GetFirstAttemptAge() *durationpb.Duration {
 	if x != nil {
-		return x.FirstAttemptAgeMs
+		return x.FirstAttemptAge
 	}
-	return 0
+	return nil
 }
 
 func (x *StartWorkflowRequest) GetWait() *durationpb.Duration {
@@ -562,9 +562,9 @@ type SignalWorkflowRequest struct {
 	// Idempotency key, as in hostd.entity.v1.SendCommandRequest.
 	CommandId string `protobuf:"bytes,6,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// For a retry, the time since the first attempt, as in SendCommandRequest.
-	FirstAttemptAgeMs uint64 `protobuf:"varint,7,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	FirstAttemptAge *durationpb.Duration `protobuf:"bytes,7,opt,name=first_attempt_age,json=firstAttemptAge,proto3" json:"first_attempt_age,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SignalWorkflowRequest) Reset() {
@@ -650,11 +650,11 @@ func (x *SignalWorkflowRequest) GetCommandId() string {
 	return ""
 }
 
-func (x *SignalWorkflowRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *SignalWorkflowRequest) GetFirstAttemptAge() *durationpb.Duration {
 	if x != nil {
-		return x.FirstAttemptAgeMs
+		return x.FirstAttemptAge
 	}
-	return 0
+	return nil
 }
 
 type isSignalWorkflowRequest_Value interface {
@@ -722,9 +722,9 @@ type CancelWorkflowRequest struct {
 	// Idempotency key, as in hostd.entity.v1.SendCommandRequest.
 	CommandId string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// For a retry, the time since the first attempt, as in SendCommandRequest.
-	FirstAttemptAgeMs uint64 `protobuf:"varint,4,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	FirstAttemptAge *durationpb.Duration `protobuf:"bytes,4,opt,name=first_attempt_age,json=firstAttemptAge,proto3" json:"first_attempt_age,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *CancelWorkflowRequest) Reset() {
@@ -778,11 +778,11 @@ func (x *CancelWorkflowRequest) GetCommandId() string {
 	return ""
 }
 
-func (x *CancelWorkflowRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *CancelWorkflowRequest) GetFirstAttemptAge() *durationpb.Duration {
 	if x != nil {
-		return x.FirstAttemptAgeMs
+		return x.FirstAttemptAge
 	}
-	return 0
+	return nil
 }
 
 // CancelWorkflowResponse is empty: the cancellation is stored.
@@ -832,9 +832,9 @@ type TerminateWorkflowRequest struct {
 	// Idempotency key, as in hostd.entity.v1.SendCommandRequest.
 	CommandId string `protobuf:"bytes,3,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// For a retry, the time since the first attempt, as in SendCommandRequest.
-	FirstAttemptAgeMs uint64 `protobuf:"varint,4,opt,name=first_attempt_age_ms,json=firstAttemptAgeMs,proto3" json:"first_attempt_age_ms,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	FirstAttemptAge *durationpb.Duration `protobuf:"bytes,4,opt,name=first_attempt_age,json=firstAttemptAge,proto3" json:"first_attempt_age,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TerminateWorkflowRequest) Reset() {
@@ -888,11 +888,11 @@ func (x *TerminateWorkflowRequest) GetCommandId() string {
 	return ""
 }
 
-func (x *TerminateWorkflowRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *TerminateWorkflowRequest) GetFirstAttemptAge() *durationpb.Duration {
 	if x != nil {
-		return x.FirstAttemptAgeMs
+		return x.FirstAttemptAge
 	}
-	return 0
+	return nil
 }
 
 // TerminateWorkflowResponse is empty: the run has ended.
@@ -1453,7 +1453,7 @@ const file_hostd_workflow_v1_workflow_proto_rawDesc = "" +
 	"\amessage\x18\v \x01(\tR\amessage\x12 \n" +
 	"\vquarantined\x18\f \x01(\bR\vquarantined\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\r \x01(\tR\tlastError\"\x8a\x04\n" +
+	"last_error\x18\r \x01(\tR\tlastError\"\xaa\x04\n" +
 	"\x14StartWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -1461,8 +1461,8 @@ const file_hostd_workflow_v1_workflow_proto_rawDesc = "" +
 	"\x04json\x18\x03 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x04 \x01(\fH\x00R\x04data\x12}\n" +
 	"\n" +
-	"command_id\x18\x05 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
-	"\x14first_attempt_age_ms\x18\x06 \x01(\x04R\x11firstAttemptAgeMs\x12<\n" +
+	"command_id\x18\x05 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12O\n" +
+	"\x11first_attempt_age\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\x0ffirstAttemptAge\x12<\n" +
 	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
 	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x04waitB\a\n" +
 	"\x05input\"A\n" +
@@ -1475,7 +1475,7 @@ const file_hostd_workflow_v1_workflow_proto_rawDesc = "" +
 	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
 	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x04wait\"?\n" +
 	"\x13GetWorkflowResponse\x12(\n" +
-	"\x03run\x18\x01 \x01(\v2\x16.hostd.workflow.v1.RunR\x03run\"\xc3\x04\n" +
+	"\x03run\x18\x01 \x01(\v2\x16.hostd.workflow.v1.RunR\x03run\"\xe3\x04\n" +
 	"\x15SignalWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
@@ -1484,25 +1484,25 @@ const file_hostd_workflow_v1_workflow_proto_rawDesc = "" +
 	"\x04json\x18\x04 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x05 \x01(\fH\x00R\x04data\x12}\n" +
 	"\n" +
-	"command_id\x18\x06 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
-	"\x14first_attempt_age_ms\x18\a \x01(\x04R\x11firstAttemptAgeMsB\a\n" +
+	"command_id\x18\x06 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12O\n" +
+	"\x11first_attempt_age\x18\a \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\x0ffirstAttemptAgeB\a\n" +
 	"\x05value\"\x18\n" +
-	"\x16SignalWorkflowResponse\"\x80\x03\n" +
+	"\x16SignalWorkflowResponse\"\xa0\x03\n" +
 	"\x15CancelWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12}\n" +
 	"\n" +
-	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
-	"\x14first_attempt_age_ms\x18\x04 \x01(\x04R\x11firstAttemptAgeMs\"\x18\n" +
-	"\x16CancelWorkflowResponse\"\x83\x03\n" +
+	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12O\n" +
+	"\x11first_attempt_age\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\x0ffirstAttemptAge\"\x18\n" +
+	"\x16CancelWorkflowResponse\"\xa3\x03\n" +
 	"\x18TerminateWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12}\n" +
 	"\n" +
-	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
-	"\x14first_attempt_age_ms\x18\x04 \x01(\x04R\x11firstAttemptAgeMs\"\x1b\n" +
+	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12O\n" +
+	"\x11first_attempt_age\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\x0ffirstAttemptAge\"\x1b\n" +
 	"\x19TerminateWorkflowResponse\"\xf7\x02\n" +
 	"\x14QueryWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
@@ -1604,39 +1604,43 @@ var file_hostd_workflow_v1_workflow_proto_depIdxs = []int32{
 	19, // 2: hostd.workflow.v1.Run.updated_at:type_name -> google.protobuf.Timestamp
 	20, // 3: hostd.workflow.v1.Run.result:type_name -> google.protobuf.Value
 	20, // 4: hostd.workflow.v1.StartWorkflowRequest.json:type_name -> google.protobuf.Value
-	21, // 5: hostd.workflow.v1.StartWorkflowRequest.wait:type_name -> google.protobuf.Duration
-	1,  // 6: hostd.workflow.v1.StartWorkflowResponse.run:type_name -> hostd.workflow.v1.Run
-	21, // 7: hostd.workflow.v1.GetWorkflowRequest.wait:type_name -> google.protobuf.Duration
-	1,  // 8: hostd.workflow.v1.GetWorkflowResponse.run:type_name -> hostd.workflow.v1.Run
-	20, // 9: hostd.workflow.v1.SignalWorkflowRequest.json:type_name -> google.protobuf.Value
-	20, // 10: hostd.workflow.v1.QueryWorkflowRequest.payload:type_name -> google.protobuf.Value
-	20, // 11: hostd.workflow.v1.QueryWorkflowResponse.reply:type_name -> google.protobuf.Value
-	0,  // 12: hostd.workflow.v1.ListWorkflowsRequest.status:type_name -> hostd.workflow.v1.RunStatus
-	1,  // 13: hostd.workflow.v1.ListWorkflowsResponse.runs:type_name -> hostd.workflow.v1.Run
-	18, // 14: hostd.workflow.v1.GetWorkflowHistoryResponse.events:type_name -> hostd.workflow.v1.GetWorkflowHistoryResponse.Event
-	19, // 15: hostd.workflow.v1.GetWorkflowHistoryResponse.Event.recorded_at:type_name -> google.protobuf.Timestamp
-	20, // 16: hostd.workflow.v1.GetWorkflowHistoryResponse.Event.payload:type_name -> google.protobuf.Value
-	2,  // 17: hostd.workflow.v1.WorkflowService.StartWorkflow:input_type -> hostd.workflow.v1.StartWorkflowRequest
-	4,  // 18: hostd.workflow.v1.WorkflowService.GetWorkflow:input_type -> hostd.workflow.v1.GetWorkflowRequest
-	6,  // 19: hostd.workflow.v1.WorkflowService.SignalWorkflow:input_type -> hostd.workflow.v1.SignalWorkflowRequest
-	8,  // 20: hostd.workflow.v1.WorkflowService.CancelWorkflow:input_type -> hostd.workflow.v1.CancelWorkflowRequest
-	10, // 21: hostd.workflow.v1.WorkflowService.TerminateWorkflow:input_type -> hostd.workflow.v1.TerminateWorkflowRequest
-	12, // 22: hostd.workflow.v1.WorkflowService.QueryWorkflow:input_type -> hostd.workflow.v1.QueryWorkflowRequest
-	14, // 23: hostd.workflow.v1.WorkflowService.ListWorkflows:input_type -> hostd.workflow.v1.ListWorkflowsRequest
-	16, // 24: hostd.workflow.v1.WorkflowService.GetWorkflowHistory:input_type -> hostd.workflow.v1.GetWorkflowHistoryRequest
-	3,  // 25: hostd.workflow.v1.WorkflowService.StartWorkflow:output_type -> hostd.workflow.v1.StartWorkflowResponse
-	5,  // 26: hostd.workflow.v1.WorkflowService.GetWorkflow:output_type -> hostd.workflow.v1.GetWorkflowResponse
-	7,  // 27: hostd.workflow.v1.WorkflowService.SignalWorkflow:output_type -> hostd.workflow.v1.SignalWorkflowResponse
-	9,  // 28: hostd.workflow.v1.WorkflowService.CancelWorkflow:output_type -> hostd.workflow.v1.CancelWorkflowResponse
-	11, // 29: hostd.workflow.v1.WorkflowService.TerminateWorkflow:output_type -> hostd.workflow.v1.TerminateWorkflowResponse
-	13, // 30: hostd.workflow.v1.WorkflowService.QueryWorkflow:output_type -> hostd.workflow.v1.QueryWorkflowResponse
-	15, // 31: hostd.workflow.v1.WorkflowService.ListWorkflows:output_type -> hostd.workflow.v1.ListWorkflowsResponse
-	17, // 32: hostd.workflow.v1.WorkflowService.GetWorkflowHistory:output_type -> hostd.workflow.v1.GetWorkflowHistoryResponse
-	25, // [25:33] is the sub-list for method output_type
-	17, // [17:25] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	21, // 5: hostd.workflow.v1.StartWorkflowRequest.first_attempt_age:type_name -> google.protobuf.Duration
+	21, // 6: hostd.workflow.v1.StartWorkflowRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 7: hostd.workflow.v1.StartWorkflowResponse.run:type_name -> hostd.workflow.v1.Run
+	21, // 8: hostd.workflow.v1.GetWorkflowRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 9: hostd.workflow.v1.GetWorkflowResponse.run:type_name -> hostd.workflow.v1.Run
+	20, // 10: hostd.workflow.v1.SignalWorkflowRequest.json:type_name -> google.protobuf.Value
+	21, // 11: hostd.workflow.v1.SignalWorkflowRequest.first_attempt_age:type_name -> google.protobuf.Duration
+	21, // 12: hostd.workflow.v1.CancelWorkflowRequest.first_attempt_age:type_name -> google.protobuf.Duration
+	21, // 13: hostd.workflow.v1.TerminateWorkflowRequest.first_attempt_age:type_name -> google.protobuf.Duration
+	20, // 14: hostd.workflow.v1.QueryWorkflowRequest.payload:type_name -> google.protobuf.Value
+	20, // 15: hostd.workflow.v1.QueryWorkflowResponse.reply:type_name -> google.protobuf.Value
+	0,  // 16: hostd.workflow.v1.ListWorkflowsRequest.status:type_name -> hostd.workflow.v1.RunStatus
+	1,  // 17: hostd.workflow.v1.ListWorkflowsResponse.runs:type_name -> hostd.workflow.v1.Run
+	18, // 18: hostd.workflow.v1.GetWorkflowHistoryResponse.events:type_name -> hostd.workflow.v1.GetWorkflowHistoryResponse.Event
+	19, // 19: hostd.workflow.v1.GetWorkflowHistoryResponse.Event.recorded_at:type_name -> google.protobuf.Timestamp
+	20, // 20: hostd.workflow.v1.GetWorkflowHistoryResponse.Event.payload:type_name -> google.protobuf.Value
+	2,  // 21: hostd.workflow.v1.WorkflowService.StartWorkflow:input_type -> hostd.workflow.v1.StartWorkflowRequest
+	4,  // 22: hostd.workflow.v1.WorkflowService.GetWorkflow:input_type -> hostd.workflow.v1.GetWorkflowRequest
+	6,  // 23: hostd.workflow.v1.WorkflowService.SignalWorkflow:input_type -> hostd.workflow.v1.SignalWorkflowRequest
+	8,  // 24: hostd.workflow.v1.WorkflowService.CancelWorkflow:input_type -> hostd.workflow.v1.CancelWorkflowRequest
+	10, // 25: hostd.workflow.v1.WorkflowService.TerminateWorkflow:input_type -> hostd.workflow.v1.TerminateWorkflowRequest
+	12, // 26: hostd.workflow.v1.WorkflowService.QueryWorkflow:input_type -> hostd.workflow.v1.QueryWorkflowRequest
+	14, // 27: hostd.workflow.v1.WorkflowService.ListWorkflows:input_type -> hostd.workflow.v1.ListWorkflowsRequest
+	16, // 28: hostd.workflow.v1.WorkflowService.GetWorkflowHistory:input_type -> hostd.workflow.v1.GetWorkflowHistoryRequest
+	3,  // 29: hostd.workflow.v1.WorkflowService.StartWorkflow:output_type -> hostd.workflow.v1.StartWorkflowResponse
+	5,  // 30: hostd.workflow.v1.WorkflowService.GetWorkflow:output_type -> hostd.workflow.v1.GetWorkflowResponse
+	7,  // 31: hostd.workflow.v1.WorkflowService.SignalWorkflow:output_type -> hostd.workflow.v1.SignalWorkflowResponse
+	9,  // 32: hostd.workflow.v1.WorkflowService.CancelWorkflow:output_type -> hostd.workflow.v1.CancelWorkflowResponse
+	11, // 33: hostd.workflow.v1.WorkflowService.TerminateWorkflow:output_type -> hostd.workflow.v1.TerminateWorkflowResponse
+	13, // 34: hostd.workflow.v1.WorkflowService.QueryWorkflow:output_type -> hostd.workflow.v1.QueryWorkflowResponse
+	15, // 35: hostd.workflow.v1.WorkflowService.ListWorkflows:output_type -> hostd.workflow.v1.ListWorkflowsResponse
+	17, // 36: hostd.workflow.v1.WorkflowService.GetWorkflowHistory:output_type -> hostd.workflow.v1.GetWorkflowHistoryResponse
+	29, // [29:37] is the sub-list for method output_type
+	21, // [21:29] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_hostd_workflow_v1_workflow_proto_init() }
