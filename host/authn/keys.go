@@ -73,7 +73,7 @@ func parseKeys(text []byte) (keys []jose.JSONWebKey, odd, err error) {
 	}
 	for i, raw := range set.Keys {
 		var key jose.JSONWebKey
-		if err := json.Unmarshal(raw, &key); errors.Is(err, jose.ErrUnsupportedKeyType) {
+		if err := json.Unmarshal(raw, &key); errors.Is(err, jose.ErrUnsupportedKeyType) && !isSignatureType(raw) {
 			continue
 		} else if err != nil {
 			odd = errors.Join(odd, fmt.Errorf("key %d: %w", i+1, err))
@@ -87,6 +87,16 @@ func parseKeys(text []byte) (keys []jose.JSONWebKey, odd, err error) {
 		return nil, nil, errors.Join(errors.New("the key set has no supported public key for signatures"), odd)
 	}
 	return keys, odd, nil
+}
+
+// isSignatureType reports whether a JWK has one of the types whose keys sign
+// tokens. Providers do not expect that such a key is skipped, because of its
+// curve or its length.
+func isSignatureType(raw []byte) bool {
+	var key struct {
+		Type string `json:"kty"`
+	}
+	return json.Unmarshal(raw, &key) == nil && (key.Type == "EC" || key.Type == "RSA")
 }
 
 // set replaces the keys. It increments the version only if the keys differ.
