@@ -20,7 +20,7 @@ import (
 func (p *Provider) Interceptor() (connect.Interceptor, error) {
 	with := []otelconnect.Option{
 		otelconnect.WithTracerProvider(p.spans), otelconnect.WithPropagator(propagation.TraceContext{}),
-		otelconnect.WithoutMetrics(), otelconnect.WithoutTraceEvents(), otelconnect.WithoutServerPeerAttributes(),
+		otelconnect.WithoutMetrics(),
 	}
 	if p.trust {
 		with = append(with, otelconnect.WithTrustRemote())

@@ -2,11 +2,17 @@ package traces_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"connectrpc.com/connect"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/hostd/hostd/host/traces"
 	"github.com/hostd/hostd/tests/support/collector"
@@ -67,6 +73,47 @@ func TestSamplingRatioOfCalls(t *testing.T) {
 		}
 		shut(t, p)
 	}
+}
+
+// TestCallSpansHaveStableAttributes calls a procedure over two protocols.
+// Queries of traces depend on these names, which the page on traces lists.
+func TestCallSpansHaveStableAttributes(t *testing.T) {
+	c := collector.Start(t)
+	p, _ := open(t, traces.ProviderOptions{URL: c.URL + "/v1/traces", Ratio: 1})
+	i, err := p.Interceptor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const procedure = "/hostd.test.v1.TestService/Get"
+	mux := http.NewServeMux()
+	mux.Handle(procedure, connect.NewUnaryHandler(procedure, func(_ context.Context, r *connect.Request[wrapperspb.StringValue]) (*connect.Response[emptypb.Empty], error) {
+		if r.Msg.GetValue() == "absent" {
+			return nil, connect.NewError(connect.CodeNotFound, errors.New("absent"))
+		}
+		return connect.NewResponse(&emptypb.Empty{}), nil
+	}, connect.WithInterceptors(i)))
+	server := httptest.NewUnstartedServer(mux)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	for _, call := range []struct {
+		option connect.ClientOption
+		system string
+	}{{connect.WithProtoJSON(), "connectrpc"}, {connect.WithGRPC(), "grpc"}} {
+		client := connect.NewClient[wrapperspb.StringValue, emptypb.Empty](server.Client(), server.URL+procedure, call.option)
+		for value, want := range map[string]map[string]any{
+			"there":  {"rpc.system.name": call.system, "rpc.method": procedure[1:], "rpc.response.status_code": "OK"},
+			"absent": {"rpc.system.name": call.system, "rpc.method": procedure[1:], "rpc.response.status_code": "NOT_FOUND", "error.type": "NOT_FOUND"},
+		} {
+			if _, err := client.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String(value))); (err != nil) != (value == "absent") {
+				t.Fatal(err)
+			}
+			c.Await(t, fmt.Sprintf("a span of %s with %v", call.system, want), func(s *collector.Span) bool {
+				return s.Name == procedure[1:] && maps.Equal(s.Attributes, want)
+			})
+		}
+	}
+	shut(t, p)
 }
 
 // BenchmarkCalls measures what tracing adds to a call, with no calls traced and
