@@ -330,7 +330,7 @@ var soleImporters = []struct {
 	{library: "go.etcd.io/raft", importers: []string{"journal/raftgroup", "tests/sim"}, reason: "consensus is driven in one place, and by the simulator"},
 	{library: "github.com/hashicorp/memberlist", importers: []string{"sharding/membership"}, reason: "gossip is a hint that one package reads"},
 	{library: "github.com/tetratelabs/wazero", importers: []string{"host/guest"}, exact: true, reason: "guests run in one place, behind its limits"},
-	{library: "gopkg.in/yaml.v3", importers: []string{"host/config", "cmd/hostd/internal/cases", "cmd/hostd/internal/cli", "deploy/generate"}, reason: "there is one configuration file, one form of cases, one place of output formats, and Prometheus' own"},
+	{library: "go.yaml.in/yaml/v3", importers: []string{"host/config", "cmd/hostd/internal/cases", "cmd/hostd/internal/cli", "deploy/generate", "deploy/helm"}, reason: "there is one configuration file, one form of cases, one place of output formats, Prometheus' own, and the values of the chart"},
 	{library: "github.com/itchyny/gojq", importers: []string{"cmd/hostd/internal/cli"}, reason: "there is one place of output formats"},
 	{library: "github.com/coreos/go-oidc", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
 	{library: "github.com/go-jose/go-jose", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},

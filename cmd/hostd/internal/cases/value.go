@@ -9,7 +9,7 @@ import (
 	"math"
 	"strconv"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/hostd/hostd/abi/jsontext"
 	"github.com/hostd/hostd/abi/manifest"
