@@ -225,7 +225,7 @@ func (n *Node) openEntities(context.Context) error {
 	loop, err := raftgroup.Start(rec, raftgroup.Options{
 		Tick: n.cfg.RaftTick, SuspectTicks: int((n.cfg.SuspectAfter + n.cfg.RaftTick - 1) / n.cfg.RaftTick),
 		Self: n.id.Node, Log: n.replicas.log, Machine: n.replicas.applier, Sink: n.shardRouter, OnFatal: n.fatal, Logger: n.logger,
-		Transport: n.peers, Locate: n.membership.addressBook.Locate, IsForeign: n.membership.addressBook.IsUnknownReplica, OnGroupFailed: n.replicas.groupFailed, AwaitAttestation: n.membership.staleDisk.NeedsAttestation(), HeldShards: withheld,
+		Transport: n.peers, Placement: n.membership.addressBook, OnGroupFailed: n.replicas.groupFailed, AwaitAttestation: n.membership.staleDisk.NeedsAttestation(), HeldShards: withheld,
 		Snapshots: n.replicas.applier, SnapshotFS: n.watches.stalls.FS(n.around.Disk), SnapshotDir: snapshots, Sender: snapshotSender{n.peers},
 		AppliedIndex:    n.replicas.appliedIndex,
 		MaxBacklogBytes: 2 * backlogBytes, CatchUpSpace: n.watches.disk.Spare,

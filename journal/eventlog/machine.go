@@ -85,8 +85,8 @@ func OpenOn(st kv.Store, watermark uint64, opts Options) (*Machine, error) {
 	}
 	m := &Machine{}
 	m.Reader.open(st, watermark, opts.withDefaults())
-	m.outbox.View, m.outbox.Sums = m.view, &m.checksums.Writer
-	m.timers.View, m.timers.Sums = m.view, &m.checksums.Writer
+	m.outbox.Store, m.outbox.Sums = m.Outboxes.From, &m.checksums.Writer
+	m.timers.Store, m.timers.Sums = m.Lists.Of, &m.checksums.Writer
 	m.clock.max = m.opts.MaxEntityRows
 	m.suspects.met = make(chan struct{}, 1)
 	m.durable.Open(watermark)

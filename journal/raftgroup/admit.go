@@ -21,7 +21,7 @@ import (
 // A replica that lags may not know the current leader or its members. A sender
 // is therefore rejected only if the metadata, which every node has, is at least
 // as new as the sender's id and does not place the sender; see
-// Options.IsForeign.
+// Placement.IsUnknownReplica.
 
 // maxTermJump is the maximum difference between a message's term and the term
 // known here. An election raises the term by one, so even a node that was away
@@ -33,14 +33,14 @@ const maxIndex = 1 << 62
 
 // isPlausibleSender reports whether the replica may send from the node.
 func (g *group) isPlausibleSender(o *Options, from sharding.NodeID, replica uint64) bool {
-	if o.Locate != nil {
-		if node, known := o.Locate(g.shard, sharding.ReplicaID(replica)); known {
+	if o.Placement != nil {
+		if node, known := o.Placement.Locate(g.shard, sharding.ReplicaID(replica)); known {
 			return from == "" || node == from
 		}
 	}
 	// A sole voter knows all members, because no replica can have joined without
 	// its vote.
-	return g.isMember(replica) || !g.isSoleVoter() && (o.IsForeign == nil || !o.IsForeign(g.shard, sharding.ReplicaID(replica)))
+	return g.isMember(replica) || !g.isSoleVoter() && (o.Placement == nil || !o.Placement.IsUnknownReplica(g.shard, sharding.ReplicaID(replica)))
 }
 
 // isPlausible reports whether a correct replica could have sent the message.

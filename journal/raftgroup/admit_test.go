@@ -36,13 +36,15 @@ func TestForgedMessagesAreRejected(t *testing.T) {
 	d.lead(1, 1) // now in a later term than the first
 	d.write(1, "before", 0, 1, 2)
 	for _, n := range d.nodes {
-		n.driver.core.opts.IsForeign = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r > 100 }
-		locate := n.driver.core.opts.Locate
-		n.driver.core.opts.Locate = func(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
-			if r > 99 {
-				return "", false
-			}
-			return locate(s, r)
+		locate := n.driver.core.opts.Placement.Locate
+		n.driver.core.opts.Placement = placement{
+			locate: func(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+				if r > 99 {
+					return "", false
+				}
+				return locate(s, r)
+			},
+			isUnknown: func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r > 100 },
 		}
 	}
 	g := d.nodes[0].driver.core.groups[1]
@@ -118,8 +120,7 @@ func TestForgedMessagesAreRejected(t *testing.T) {
 func TestLaggingReplicaFollowsUnknownLeader(t *testing.T) {
 	d := newDrill(t, 3, 1)
 	d.until("leader", 60, func() bool { return d.led(1) })
-	d.nodes[0].driver.core.opts.IsForeign = func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r != 4711 }
-	d.nodes[0].driver.core.opts.Locate = nil
+	d.nodes[0].driver.core.opts.Placement = placement{isUnknown: func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r != 4711 }}
 	core, g := d.nodes[0].driver.Core(), d.nodes[0].driver.core.groups[1]
 	before := core.Stats().MessagesForged
 	core.Step("n2", wire.Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(4711)), To: new(g.replica),

@@ -108,7 +108,7 @@ func newCluster(t *testing.T) *cluster {
 		m.single.opts = Options{
 			Self: m.id, Transport: port{c.net, m.id}, MaxRecordBytes: 16 << 10, RetainBytes: 1 << 40, TruncateTicks: 3,
 			NewTicker: func(time.Duration) Ticker { return wallTicker{time.NewTicker(5 * time.Millisecond)} },
-			Locate:    nodeOf,
+			Placement: placement{locate: nodeOf},
 		}
 		m.single.prepare()
 		m.begin()
@@ -127,6 +127,23 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // nodeOf places replica 12 on n2.
+// placement is a Placement made of functions; nil functions know nothing.
+type placement struct {
+	locate    func(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool)
+	isUnknown func(sharding.ShardID, sharding.ReplicaID) bool
+}
+
+func (p placement) Locate(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+	if p.locate == nil {
+		return "", false
+	}
+	return p.locate(s, r)
+}
+
+func (p placement) IsUnknownReplica(s sharding.ShardID, r sharding.ReplicaID) bool {
+	return p.isUnknown != nil && p.isUnknown(s, r)
+}
+
 func nodeOf(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
 	return sharding.NodeID(fmt.Sprint("n", r%10)), true
 }

@@ -156,7 +156,7 @@ func newCore(rec *recovery.Recovered, opts Options) (*Core, error) {
 		c.campaign(r.(*group))
 		c.stats.Campaigns++
 	})
-	c.nodes = newNodeTable(c.opts.SuspectTicks, c.opts.Locate)
+	c.nodes = newNodeTable(c.opts.SuspectTicks, c.opts.Placement)
 	for i := range rec.Groups {
 		g := newRecoveredGroup(&rec.Groups[i])
 		applied := g.log.TruncatedIndex()

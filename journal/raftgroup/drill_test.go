@@ -89,7 +89,7 @@ func (n *drilled) start() {
 		n.d.t.Fatal(err)
 	}
 	n.machine, n.sink = n.machine.reopen(rec.Watermark), newSink()
-	opts := Options{Self: n.d.name(n.i), Log: log, Machine: n.machine, Sink: n.sink, Transport: n, Locate: n.locate, AwaitAttestation: n.probation, HeldShards: n.withheld}
+	opts := Options{Self: n.d.name(n.i), Log: log, Machine: n.machine, Sink: n.sink, Transport: n, Placement: placement{locate: n.locate}, AwaitAttestation: n.probation, HeldShards: n.withheld}
 	n.failed = nil
 	if n.d.tune != nil {
 		n.d.tune(&opts)

@@ -26,11 +26,14 @@ type Driver struct {
 	lastTail wal.Position // the log's end at the last tick
 
 	files *snapdir.Dir // nil without a directory
-	// ship queues a snapshot for sending. If ship is nil, snapshots collect in
+	// sender queues snapshots for sending. If it is nil, snapshots collect in
 	// outgoing.
-	ship     func(*Outgoing) error
+	sender   snapshotQueue
 	outgoing []*Outgoing
 }
+
+// snapshotQueue queues snapshots for sending.
+type snapshotQueue interface{ ship(*Outgoing) error }
 
 // NewDriver starts the recovered groups. The machine must be open, as of
 // rec.Watermark.

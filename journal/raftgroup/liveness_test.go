@@ -159,10 +159,10 @@ func TestJointMembershipNeedsBothQuorums(t *testing.T) {
 		{[]uint64{10, 99}, nil, "", false}, // the node of 99 is unknown
 	}
 	for _, tt := range tests {
-		c, err := newCore(&recovery.Recovered{}, Options{Locate: func(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+		c, err := newCore(&recovery.Recovered{}, Options{Placement: placement{locate: func(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
 			node, _ := nodeOf(s, r)
 			return node, r != 99
-		}})
+		}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func agree(c *Core, m *pb.Message) {
 // leadership that is not reported yet, when it no longer knows its followers'
 // progress.
 func TestTruncationKeepsEntriesThatAFollowerLacks(t *testing.T) {
-	c, err := newCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
+	c, err := newCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Placement: placement{locate: nodeOf}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestTruncationKeepsEntriesThatAFollowerLacks(t *testing.T) {
 // have more entries than the leader. After a power cut, the group must not need
 // the removed member's vote again.
 func TestMembershipIsDurableBeforeItIsSent(t *testing.T) {
-	c, err := newCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Locate: nodeOf})
+	c, err := newCore(&recovery.Recovered{}, Options{RetainBytes: 1 << 30, Placement: placement{locate: nodeOf}})
 	if err != nil {
 		t.Fatal(err)
 	}

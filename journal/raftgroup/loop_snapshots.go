@@ -27,7 +27,7 @@ func (l *Loop) startSnapshots() {
 	s.queue = make(chan *Outgoing, l.opts.MaxSnapshotsOut+l.opts.MaxSnapshotsQueued)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.done = make(chan struct{})
-	l.driver.ship = l.ship
+	l.driver.sender = l
 	if l.opts.Snapshots != nil && l.opts.Sender != nil {
 		for range l.opts.MaxSnapshotsOut {
 			s.wait.Go(l.sendSnapshots)

@@ -17,7 +17,7 @@ type routes struct {
 }
 
 // route is the node of a replica. Replicas never move, so a node returned by
-// the table's locate is final (sure). Until locate knows the replica, the
+// the table's placement is final. Until the placement knows the replica, the
 // origin of the replica's messages is used.
 type route struct {
 	replica uint64
@@ -60,8 +60,8 @@ func (r *routes) Locate(replica uint64) *peerNode {
 	if at != nil && at.final {
 		return at.node
 	}
-	if locate := r.table.locate; locate != nil {
-		if id, ok := locate(r.shard, sharding.ReplicaID(replica)); ok {
+	if p := r.table.placement; p != nil {
+		if id, ok := p.Locate(r.shard, sharding.ReplicaID(replica)); ok {
 			n := r.table.node(id)
 			if at == nil {
 				if len(r.list) >= maxRoutes {

@@ -34,17 +34,18 @@ func (n *peerNode) IsSuspected() bool { return n.suspected }
 // nodeTable tracks the other nodes as this node's groups see them: which are
 // alive and which are suspected. It counts ticks and reads no clock.
 type nodeTable struct {
-	locate       func(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool)
-	suspectTicks uint64 // number of ticks after which an unheard node is suspected
+	placement    Placement // may be nil
+	suspectTicks uint64    // number of ticks after which an unheard node is suspected
 	now          uint64
 	byID         map[sharding.NodeID]*peerNode
 	all          []*peerNode // in the order they became known
 	unheard      int         // number of unheard nodes
 }
 
-// newNodeTable returns an empty table. locate may be nil; its answers are final.
-func newNodeTable(silence int, locate func(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool)) *nodeTable {
-	return &nodeTable{locate: locate, suspectTicks: uint64(silence), byID: map[sharding.NodeID]*peerNode{}}
+// newNodeTable returns an empty table. placement may be nil; the nodes that it
+// locates are final.
+func newNodeTable(silence int, placement Placement) *nodeTable {
+	return &nodeTable{placement: placement, suspectTicks: uint64(silence), byID: map[sharding.NodeID]*peerNode{}}
 }
 
 // node returns the node with the id, and adds it if it is unknown.

@@ -77,6 +77,20 @@ type Transport interface {
 	Send(to sharding.NodeID, frame []byte)
 }
 
+// Placement knows which replicas belong to a shard, and on which nodes they
+// live. It is called while the loop starts, and then from the loop's goroutine.
+type Placement interface {
+	// Locate returns the node of a replica, which never changes. If it does not
+	// know a replica, the node is learned from the replica's messages; until
+	// then messages to that replica are dropped.
+	Locate(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool)
+	// IsUnknownReplica reports whether a replica certainly does not belong to
+	// the shard: the metadata is at least as new as the replica's id and does
+	// not place the replica. Messages from such a replica are rejected unless
+	// it is one of the group's members.
+	IsUnknownReplica(shard sharding.ShardID, replica sharding.ReplicaID) bool
+}
+
 // Ticker drives the loop's logical clock.
 type Ticker interface {
 	C() <-chan time.Time
@@ -98,19 +112,9 @@ type Options struct {
 	// HeldShards lists recovered shards whose groups do not vote, campaign or
 	// respond until ReleaseShard is called for them.
 	HeldShards []sharding.ShardID
-	// Transport and Locate are required for groups with other members. Locate
-	// returns the node of a replica, which never changes. Locate is called
-	// while the loop starts, and then from the loop's goroutine. If it does not
-	// know a replica, the node is learned from the replica's messages; until
-	// then messages to that replica are dropped.
+	// Transport and Placement are required for groups with other members.
 	Transport Transport
-	Locate    func(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool)
-	// IsForeign reports whether a replica certainly does not belong to the
-	// shard: the metadata is at least as new as the replica's id and does not
-	// place the replica. Messages from such a replica are rejected unless it is
-	// one of the group's members. nil means that no replica is known to be
-	// foreign. IsForeign is called from the loop's goroutine.
-	IsForeign func(shard sharding.ShardID, replica sharding.ReplicaID) bool
+	Placement Placement
 	// OnGroupFailed is called from the loop's goroutine for a group in which raft
 	// panicked and which has therefore stopped. If it is nil the panic
 	// propagates.
@@ -285,8 +289,8 @@ func (o Options) Validate() error {
 	if o.Log == nil || o.Machine == nil || o.Sink == nil {
 		errs = append(errs, errors.New("log, machine and sink are required"))
 	}
-	if (o.Transport == nil) != (o.Locate == nil) {
-		errs = append(errs, errors.New("transport and locate must be set together"))
+	if (o.Transport == nil) != (o.Placement == nil) {
+		errs = append(errs, errors.New("transport and placement must be set together"))
 	}
 	if o.Snapshots != nil && (o.SnapshotFS == nil || o.SnapshotDir == "") {
 		errs = append(errs, errors.New("snapshots need a file system and a directory"))

@@ -19,7 +19,7 @@ func (c *Core) reportSnapshot(o *Outgoing, err error) {
 }
 
 // TakeSnapshots returns the snapshots requested by turns since the last call,
-// for a driver without a ship function. The caller passes Stream to the other
+// for a driver without a sender. The caller passes Stream to the other
 // driver's ReceiveSnapshot, and the result to ReportSnapshot.
 func (d *Driver) TakeSnapshots() []*Outgoing {
 	wanted := d.outgoing
@@ -40,9 +40,9 @@ func (d *Driver) TakeSnapshots() []*Outgoing {
 // dispatch queues a turn's snapshots for sending.
 func (d *Driver) dispatch(snapshots []*Outgoing) {
 	for _, o := range snapshots {
-		if d.ship == nil {
+		if d.sender == nil {
 			d.outgoing = append(d.outgoing, o)
-		} else if err := d.ship(o); err != nil {
+		} else if err := d.sender.ship(o); err != nil {
 			d.core.reportSnapshot(o, err)
 		}
 	}

@@ -45,7 +45,7 @@ func benchmarkCommands(b *testing.B, replicas, groups int) {
 		m := &instant{applied: map[sharding.ShardID]uint64{}, done: func(int) {}}
 		n := &drilled{d: d, i: i, up: true, sink: newSink(), last: make([]int, replicas)}
 		var err error
-		n.driver, err = NewDriver(&recovery.Recovered{}, Options{Self: d.name(i), Log: &noLog{at: wal.Position{Segment: 1}}, Machine: m, Sink: n.sink, Transport: n, Locate: n.locate, MaxReads: 1})
+		n.driver, err = NewDriver(&recovery.Recovered{}, Options{Self: d.name(i), Log: &noLog{at: wal.Position{Segment: 1}}, Machine: m, Sink: n.sink, Transport: n, Placement: placement{locate: n.locate}, MaxReads: 1})
 		if err != nil {
 			b.Fatal(err)
 		}

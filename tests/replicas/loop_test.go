@@ -101,7 +101,7 @@ func (n *host) start() {
 	loop, err := raftgroup.Start(rec, raftgroup.Options{
 		Self: name(n.id), Log: n.log, Machine: n.applier, Sink: n, Transport: n, Snapshots: n.applier, Sender: n, OnFatal: n.fatal,
 		SnapshotFS: disk.OS{}, SnapshotDir: snapshots,
-		Locate:       func(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) { return name(home(r)), true },
+		Placement:    homes{},
 		AppliedIndex: func(s sharding.ShardID) uint64 { index, _ := n.machine.Applied(s); return index },
 		Tick:         20 * time.Millisecond, TruncateTicks: 5, RetainBytes: 1,
 	})

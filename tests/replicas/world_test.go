@@ -121,6 +121,15 @@ func name(i int) sharding.NodeID { return sharding.NodeID(fmt.Sprint("n", i)) }
 // The last digit of a replica ID names its node.
 func home(r sharding.ReplicaID) int { return int(r % 10) }
 
+// homes is the placement of all replicas.
+type homes struct{}
+
+func (homes) Locate(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+	return name(home(r)), true
+}
+
+func (homes) IsUnknownReplica(sharding.ShardID, sharding.ReplicaID) bool { return false }
+
 func (n *node) dir() string { return filepath.Join(n.base, fmt.Sprint("store", n.starts)) }
 
 const memTable = 512 << 10
@@ -165,7 +174,7 @@ func (n *node) start() (err error) {
 	opts := raftgroup.Options{
 		Self: name(n.id), Log: n.log, Machine: n, Sink: n, Transport: n, Snapshots: n,
 		SnapshotFS: n.fs, SnapshotDir: "snapshots",
-		Locate:         func(_ sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) { return name(home(r)), true },
+		Placement:      homes{},
 		AppliedIndex:   func(s sharding.ShardID) uint64 { return applied[s] },
 		MaxRecordBytes: 32 << 10, RetainBytes: 1, TruncateTicks: 2,
 	}

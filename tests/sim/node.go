@@ -120,7 +120,7 @@ func (n *node) start() error {
 	}
 	p := &n.w.profile
 	opts := raftgroup.Options{
-		Self: n.w.name(n.id), Log: log, Machine: n.machine, Sink: n, Transport: n, Locate: n.locate, IsForeign: n.strange,
+		Self: n.w.name(n.id), Log: log, Machine: n.machine, Sink: n, Transport: n, Placement: n,
 		AppliedIndex:    func(s sharding.ShardID) uint64 { return n.machine.shards[s].index },
 		TruncateTicks:   p.cutTicks,
 		MaxEntryBytes:   2 << 10,
@@ -380,9 +380,9 @@ func (w *World) replica(s sharding.ShardID, node int) sharding.ReplicaID {
 	return sharding.ReplicaID(uint64(s)*10 + uint64(node) + 1)
 }
 
-// strange reports whether the node's view of the metadata shows that a replica
+// IsUnknownReplica reports whether the node's view of the metadata shows that a replica
 // is not placed. A replica of shard 0 that is newer than the view may be valid.
-func (n *node) strange(s sharding.ShardID, r sharding.ReplicaID) bool {
+func (n *node) IsUnknownReplica(s sharding.ShardID, r sharding.ReplicaID) bool {
 	if n.w.meta == nil {
 		return false
 	}
@@ -390,9 +390,9 @@ func (n *node) strange(s sharding.ShardID, r sharding.ReplicaID) bool {
 	return !placed && (s != sharding.MetaShard || r < n.gov.view.NextReplica())
 }
 
-// locate returns the node of a replica. Some nodes learn where replicas are
+// Locate returns the node of a replica. Some nodes learn where replicas are
 // only after a while.
-func (n *node) locate(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
+func (n *node) Locate(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
 	if n.w.meta != nil {
 		return n.gov.view.ReplicaNode(s, r)
 	}

@@ -39,6 +39,9 @@ type View interface {
 	Close()
 }
 
+// Viewer opens views of a Store at the version that readers see.
+type Viewer interface{ View() (View, error) }
+
 // StrictView is a View that can determine why it does not find a row.
 type StrictView interface {
 	// StrictGet looks for a key in the files themselves. Its error names the

@@ -10,10 +10,10 @@ import (
 // Stage collects the changes to a box by the entry being checked. It is used by
 // the applying goroutine.
 type Stage struct {
-	// View returns a view of the store, which contains the older changes of all
-	// boxes. Sums updates the checksums of rows. Both must be set before use.
-	View func() (kv.View, error)
-	Sums *rows.Writer
+	// Store contains the older changes of all boxes. Sums updates the checksums of
+	// rows. Both must be set before use.
+	Store kv.Viewer
+	Sums  *rows.Writer
 
 	box      *Box
 	pairs    map[string]change
@@ -59,7 +59,7 @@ func (s *Stage) findBelow(key []byte) (value []byte, has bool, err error) {
 			return c.value, c.value != nil, nil
 		}
 	}
-	view, err := s.View()
+	view, err := s.Store.View()
 	if err != nil {
 		return nil, false, err
 	}

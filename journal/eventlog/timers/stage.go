@@ -15,10 +15,10 @@ import (
 // Stage collects the changes to timers by the entry being checked, one step per
 // change. It is used by the applying goroutine.
 type Stage struct {
-	// View returns a view of the store, which is below all sets. Sums updates the
-	// checksums of rows. Both must be set before use.
-	View func() (kv.View, error)
-	Sums *rows.Writer
+	// Store is below all sets. Sums updates the checksums of rows. Both must be
+	// set before use.
+	Store kv.Viewer
+	Sums  *rows.Writer
 
 	steps    []Step
 	changes  int           // number of changes in the entry's records
@@ -182,7 +182,7 @@ func (s *Stage) find(e Entity, key, name string) (due int64, has bool, err error
 	if l.IsAbsent() {
 		return 0, false, nil
 	}
-	view, err := s.View()
+	view, err := s.Store.View()
 	if err != nil {
 		return 0, false, err
 	}
@@ -320,7 +320,7 @@ func (s *Stage) names(e Entity, prefix string, names map[string]struct{}) error 
 	if !e.Head.TimerRows() {
 		return nil
 	}
-	view, err := s.View()
+	view, err := s.Store.View()
 	if err != nil {
 		return err
 	}
@@ -336,7 +336,7 @@ func (s *Stage) names(e Entity, prefix string, names map[string]struct{}) error 
 func (s *Stage) deleteLife(e Entity, before bool) error {
 	step := Step{end: make(map[string]store.Timer)}
 	if before && len(e.Head.Set) > 0 {
-		view, err := s.View()
+		view, err := s.Store.View()
 		if err != nil {
 			return err
 		}

@@ -50,7 +50,7 @@ func (s *Stage) Sweep(e Entity, owed *rows.Owed, limit int, lock func() (unlock 
 // timers of the second and later incarnations first, because their keys sort
 // first, then timers of the first incarnation.
 func (s *Stage) earlierTimers(e Entity, from string, limit int) (places []Place, err error) {
-	view, err := s.View()
+	view, err := s.Store.View()
 	if err != nil {
 		return nil, err
 	}
