@@ -11,8 +11,8 @@
 //
 // Machine is the pure core without goroutines: it applies entries and produces
 // batches, and its Reader serves concurrent reads. The components for messages,
-// for timers, for an entity's history and for knowledge about stored rows are in
-// subpackages, and so are the consistent views that readers see. Applier owns
-// two goroutines: one applies entries and builds batches, the other writes
+// for timers, for an entity's history and for knowledge about stored rows are
+// in subpackages, and so are the consistent views that readers see. Applier
+// owns two goroutines: one applies entries and builds batches, the other writes
 // them. Close waits for both.
 package eventlog

@@ -11,8 +11,8 @@ import (
 // failure: the last index in the flushed batches up to the store's watermark. A
 // flushed batch leaves a mark for each shard that it touched; marks at or below
 // the watermark move into the indexes. So the cost depends on the number of
-// touched shards, not on the total number of shards. It does not access a store,
-// and is safe for concurrent use.
+// touched shards, not on the total number of shards. It does not access a
+// store, and is safe for concurrent use.
 type durableIndexes struct {
 	mu          sync.Mutex
 	from        uint64 // durable versions of the store below this version do not count
@@ -23,21 +23,23 @@ type durableIndexes struct {
 	step        uint64 // versions are rounded up to a multiple of step
 }
 
-// storedIndex is the index up to which a batch contains a generation of a shard.
+// storedIndex is the index up to which a batch contains a generation of a
+// shard.
 type storedIndex struct {
 	Shard      sharding.ShardID
 	Index      uint64
 	Generation uint32
 }
 
-// durableMark is the index up to which the batch of a version contains a generation.
+// durableMark is the index up to which the batch of a version contains a
+// generation.
 type durableMark struct {
 	version uint64
 	storedIndex
 }
 
-// maxDurableMarks limits the marks. If it is exceeded, neighbouring versions share a
-// mark, so that a watermark takes effect slightly later.
+// maxDurableMarks limits the marks. If it is exceeded, neighbouring versions
+// share a mark, so that a watermark takes effect slightly later.
 const maxDurableMarks = 1 << 16
 
 // Open starts with the watermark recorded in the log. No other watermark is

@@ -11,8 +11,8 @@ import (
 )
 
 // PinnedState is the stored state of a shard at one point in time: a stream for
-// another replica, or to be checked against its checksums. It keeps old versions
-// in the store and must be closed.
+// another replica, or to be checked against its checksums. It keeps old
+// versions in the store and must be closed.
 type PinnedState struct {
 	header statefile.Header
 	prefix []byte // common prefix of all keys
@@ -21,8 +21,8 @@ type PinnedState struct {
 	sums   store.Sums // as of the view
 }
 
-// newPinnedState returns the state of a shard in the view at its applied record.
-// It takes ownership of the view.
+// newPinnedState returns the state of a shard in the view at its applied
+// record. It takes ownership of the view.
 func newPinnedState(known *rows.Known, mark *store.Applied, view kv.View) *PinnedState {
 	return &PinnedState{
 		header: statefile.Header{Shard: known.Shard, Index: mark.Index, Term: mark.Term},

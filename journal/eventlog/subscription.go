@@ -12,9 +12,9 @@ import (
 var ErrTooManySubscribers = errors.New("too many subscribers")
 
 // subscriptions wakes readers that wait for records of an entity or a shard. It
-// only signals that there are new records; readers then read them from the event
-// log. Notify may only be called by the applying goroutine; the other methods
-// are safe for concurrent use.
+// only signals that there are new records; readers then read them from the
+// event log. Notify may only be called by the applying goroutine; the other
+// methods are safe for concurrent use.
 type subscriptions struct {
 	Max int // maximum number of subscribers; set before use
 

@@ -22,10 +22,10 @@ import (
 //	inputs* ─▶ beginTurn ─▶ send Early ─▶ (records.nextTurn ─▶ append ─▶ records.onAppended)* ─▶ sync if MustSync ─▶ finishTurn ─▶ send Late, report, apply
 //
 // beginTurn takes a raft.Ready from every dirty group and turns it into log
-// sections. finishTurn runs after the sync; it hands committed entries to the state
-// machine and lets raft advance. A group whose leader alone can commit the
-// entries that it stored, such as a group with a single voter, gets a second
-// raft.Ready in the same turn if that needs no further sync.
+// sections. finishTurn runs after the sync; it hands committed entries to the
+// state machine and lets raft advance. A group whose leader alone can commit
+// the entries that it stored, such as a group with a single voter, gets a
+// second raft.Ready in the same turn if that needs no further sync.
 //
 // Invariants: a message that depends on stored state (votes, append responses)
 // leaves after the sync that covers the state. Only a leader's appends and
@@ -73,8 +73,8 @@ type Core struct {
 	buf     []byte
 }
 
-// turn is the work of one turn. Its slices are valid until the next beginTurn; the
-// receiver owns their elements.
+// turn is the work of one turn. Its slices are valid until the next beginTurn;
+// the receiver owns their elements.
 type turn struct {
 	// Early messages may be sent before the sync.
 	Early []envelope
@@ -223,8 +223,8 @@ func (c *Core) markDirty(g *group) {
 // HasWork reports whether a turn has anything to do.
 func (c *Core) HasWork() bool { return len(c.dirty)+len(c.mail.waiting) > 0 }
 
-// tickAll advances the clocks of the groups that are awake. It does not visit the
-// other groups.
+// tickAll advances the clocks of the groups that are awake. It does not visit
+// the other groups.
 func (c *Core) tickAll() {
 	if c.awaitingRelease {
 		return

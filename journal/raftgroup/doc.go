@@ -3,9 +3,9 @@
 // loop over one write-ahead log.
 //
 // Core is the pure part: inputs go in, and beginTurn and finishTurn return what
-// a turn has to write, send, apply and report. It has no goroutine, no clock and
-// no randomness of its own, and does no I/O. Driver executes the turns. Loop
-// owns the goroutines of the package: the goroutine that calls Driver, and
+// a turn has to write, send, apply and report. It has no goroutine, no clock
+// and no randomness of its own, and does no I/O. Driver executes the turns.
+// Loop owns the goroutines of the package: the goroutine that calls Driver, and
 // goroutines that send snapshots; Close waits for all of them.
 //
 // Idle groups sleep (sleep.go). The caller reports which nodes are alive; if

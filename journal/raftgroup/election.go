@@ -51,11 +51,11 @@ func (g *group) Rank() uint64 {
 	return (uint64(i) + n - uint64(g.shard)%n) % n
 }
 
-// campaignNow makes this node's replicas of leaderless groups campaign now instead
-// of after the election timeout. Shards that have a leader, or no replica here,
-// are skipped. Campaign is used for groups that were created together, so that
-// they get leaders at once and on the intended nodes. At other times it has the
-// same effect as an election timeout.
+// campaignNow makes this node's replicas of leaderless groups campaign now
+// instead of after the election timeout. Shards that have a leader, or no
+// replica here, are skipped. It is used for groups that were created
+// together, so that they get leaders at once and on the intended nodes. At
+// other times it has the same effect as an election timeout.
 func (c *Core) campaignNow(shards []sharding.ShardID) {
 	for _, s := range shards {
 		g := c.groups[s]

@@ -10,8 +10,8 @@ import (
 )
 
 // inbox is the bounded queue in front of the loop. Any goroutine may add to it.
-// The loop takes all queued input at once, so the work of a drain is bounded by the bounds of
-// the inbox.
+// The loop takes all queued input at once, so the work of a drain is bounded by
+// the bounds of the inbox.
 type inbox struct {
 	mu     sync.Mutex
 	work   inboxWork

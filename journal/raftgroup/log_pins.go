@@ -85,7 +85,8 @@ func (p *logPins) SetInstalled(to, index uint64) {
 	}
 }
 
-// HasInstalled reports whether a replica is known to have a snapshot after the index.
+// HasInstalled reports whether a replica is known to have a snapshot after the
+// index.
 func (p *logPins) HasInstalled(to, index uint64) bool {
 	return slices.ContainsFunc(p.list, func(h logPin) bool { return h.to == to && index < h.installed })
 }

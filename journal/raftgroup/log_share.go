@@ -2,10 +2,10 @@ package raftgroup
 
 import "slices"
 
-// shareBytes returns how many bytes every log may keep. The result is the argument
-// each, or less if logs of the given sizes would together keep more than total.
-// Small logs keep everything, and the larger logs share the remaining bytes
-// evenly. shareBytes sorts the sizes.
+// shareBytes returns how many bytes every log may keep. The result is the
+// argument each, or less if logs of the given sizes would together keep more
+// than total. Small logs keep everything, and the larger logs share the
+// remaining bytes evenly. shareBytes sorts the sizes.
 func shareBytes(sizes []int64, each, total int64) int64 {
 	var sum int64
 	for _, size := range sizes {

@@ -41,9 +41,9 @@ func (c *Core) removeRecord(refs []ReplicaRef) (payload []byte, present []Replic
 	return b, present, nil
 }
 
-// finishRemove ends the groups of a record that was synced. Their pending requests
-// are reported as in a stopped loop: a proposal that raft already had has an
-// unknown outcome.
+// finishRemove ends the groups of a record that was synced. Their pending
+// requests are reported as in a stopped loop: a proposal that raft already had
+// has an unknown outcome.
 func (c *Core) finishRemove(refs []ReplicaRef) *turn {
 	t := &turn{}
 	for _, ref := range refs {

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// peerNode is a node on which members of groups here live. The caller, which sees
-// the incoming bytes, reports whether the node is alive or suspected:
+// peerNode is a node on which members of groups here live. The caller, which
+// sees the incoming bytes, reports whether the node is alive or suspected:
 //
 //	unheard ─ MarkAlive ─▶ alive ◀─ MarkAlive ─ suspected
 //	   │                    │                      ▲

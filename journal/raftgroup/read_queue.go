@@ -6,8 +6,8 @@ import "slices"
 const maxReadRounds = 4
 
 // readQueue queues the reads of a group that wait for a ReadIndex confirmation,
-// by token. Reads that arrive while a confirmation is in progress share the next
-// confirmation, so that a thousand concurrent reads cost one round of
+// by token. Reads that arrive while a confirmation is in progress share the
+// next confirmation, so that a thousand concurrent reads cost one round of
 // heartbeats. It never calls raft itself.
 type readQueue struct {
 	waiting  []uint64 // not in a round yet

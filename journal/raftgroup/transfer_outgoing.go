@@ -99,8 +99,8 @@ func (o *Outgoing) Release() {
 	}
 }
 
-// newOutgoing returns a snapshot for the node, which is empty if unknown. begin chooses
-// its state.
+// newOutgoing returns a snapshot for the node, which is empty if unknown. begin
+// chooses its state.
 func newOutgoing(header wire.SnapshotHeader, node sharding.NodeID) *Outgoing {
 	return &Outgoing{SnapshotHeader: header, Node: node}
 }
@@ -128,10 +128,10 @@ func (o *Outgoing) releaseFile() *snapdir.SendFile {
 // isResumed reports whether the transfer continued an interrupted transfer.
 func (o *Outgoing) isResumed() bool { return o.offset > 0 }
 
-// Prepare makes a snapshot ready to be sent. The argument begin chooses the state and calls
-// o.begin; the slow part happens here, on the sending goroutine. If there is no
-// space for a file the state is streamed directly, and the transfer cannot be
-// resumed after an interruption.
+// Prepare makes a snapshot ready to be sent. The argument begin chooses the
+// state and calls o.begin; the slow part happens here, on the sending
+// goroutine. If there is no space for a file the state is streamed directly,
+// and the transfer cannot be resumed after an interruption.
 func (o *Outgoing) Prepare(ctx context.Context, log *slog.Logger, begin func(direct bool) error) error {
 	if err := begin(false); err != nil {
 		return err

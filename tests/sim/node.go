@@ -380,8 +380,9 @@ func (w *World) replica(s sharding.ShardID, node int) sharding.ReplicaID {
 	return sharding.ReplicaID(uint64(s)*10 + uint64(node) + 1)
 }
 
-// IsUnknownReplica reports whether the node's view of the metadata shows that a replica
-// is not placed. A replica of shard 0 that is newer than the view may be valid.
+// IsUnknownReplica reports whether the node's view of the metadata shows that a
+// replica is not placed. A replica of shard 0 that is newer than the view may
+// be valid.
 func (n *node) IsUnknownReplica(s sharding.ShardID, r sharding.ReplicaID) bool {
 	if n.w.meta == nil {
 		return false

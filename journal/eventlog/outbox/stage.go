@@ -10,8 +10,8 @@ import (
 // Stage collects the changes to a box by the entry being checked. It is used by
 // the applying goroutine.
 type Stage struct {
-	// Store contains the older changes of all boxes. Sums updates the checksums of
-	// rows. Both must be set before use.
+	// Store contains the older changes of all boxes. Sums updates the checksums
+	// of rows. Both must be set before use.
 	Store kv.Viewer
 	Sums  *rows.Writer
 

@@ -22,8 +22,8 @@ const (
 
 const (
 	PayloadVersion = 1
-	// checkpointVersion is the version of checkpoints that are written. Version 1
-	// has no generations and no snapshots.
+	// checkpointVersion is the version of checkpoints that are written. Version
+	// 1 has no generations and no snapshots.
 	checkpointVersion = 2
 )
 
