@@ -87,7 +87,7 @@ cross: ## check, build and vet the program for each system and processor, or for
 	$(GO) run ./tests/ci/cross $(CROSS) $(PAIRS)
 
 release: ## build the artefacts of release VERSION in dist, for PAIRS, signed with SIGN_KEY and PACKAGE_KEY
-	cd deploy/release && $(GO) run . -root ../.. -out ../../dist -version "$(VERSION)" $(if $(PAIRS),-pairs "$(PAIRS)") $(if $(SIGN_KEY),-sign-key "$(abspath $(SIGN_KEY))") $(if $(PACKAGE_KEY),-package-key "$(abspath $(PACKAGE_KEY))")
+	cd deploy/release && $(GO) run . -root ../.. -out ../../dist -version "$(VERSION)" $(if $(PAIRS),-pairs "$(PAIRS)") $(if $(SIGN_KEY),-sign-key "$(abspath $(SIGN_KEY))") $(if $(PACKAGE_KEY),-package-key "$(abspath $(PACKAGE_KEY))") $(if $(DOWNLOADS),-downloads "$(DOWNLOADS)")
 
 kubernetes: ## render the Helm chart to deploy/kubernetes, and list its values in docs/operating/kubernetes.md
 	cd deploy/helm && $(GO) run .

@@ -1,10 +1,10 @@
 // Command release builds all artifacts of a release in one directory: an
 // archive for each system and architecture, Debian and RPM packages, npm
-// packages, a Rust crate, an OCI image layout, an SBOM, checksums, and
-// signatures if there is a key. Builds are reproducible: two runs on the same
-// commit produce the same bytes. It runs git, go, npm, cargo and the program
-// that it has built. It needs no network once the caches of Go modules and of
-// npm are filled, publishes nothing and starts no goroutine.
+// packages, a Rust crate, an OCI image layout, a Homebrew formula, an SBOM,
+// checksums, and signatures if there is a key. Builds are reproducible: two runs
+// on the same commit produce the same bytes. It runs git, go, npm, cargo and the
+// program that it has built. It needs no network once the caches of Go modules
+// and of npm are filled, publishes nothing and starts no goroutine.
 package main
 
 import (
@@ -36,6 +36,7 @@ type release struct {
 	programs  map[string]string // prebuilt programs by pair, for tests
 	signKey   string            // PEM file of an Ed25519 key; empty signs nothing
 	gpgKey    string            // armored key that signs packages; empty signs none
+	downloads string            // URL of the folder that users download the release from
 	extra     []file            // files in every archive and package
 }
 
@@ -50,8 +51,10 @@ func main() {
 	flag.StringVar(&only, "pairs", strings.Join(pairs, ","), "systems and processors")
 	flag.StringVar(&r.signKey, "sign-key", "", "PEM `file` with an Ed25519 key that signs the checksums")
 	flag.StringVar(&r.gpgKey, "package-key", "", "`file` with an OpenPGP key that signs the packages")
+	flag.StringVar(&r.downloads, "downloads", defaultDownloads, "`URL` of the folder that users download the release from, for the Homebrew formula; VERSION in it is replaced")
 	flag.Parse()
 	r.pairs = strings.Split(only, ",")
+	r.downloads = strings.ReplaceAll(r.downloads, "VERSION", r.version)
 	if err := r.run(); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
@@ -86,7 +89,7 @@ func (r *release) run() error {
 	if r.extra, err = r.documents(work); err != nil {
 		return err
 	}
-	for _, step := range []func() error{r.archives, r.packages, r.npm, r.crate, r.image, r.sbom, r.checksums, r.sign} {
+	for _, step := range []func() error{r.archives, r.formula, r.packages, r.npm, r.crate, r.image, r.sbom, r.checksums, r.sign} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -157,6 +160,9 @@ func (r *release) build(work string) error {
 		cmd.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+processor, "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("build for %s: %w", pair, err)
+		}
+		if err := r.checkProgram(pair, to); err != nil {
+			return fmt.Errorf("program for %s: %w", pair, err)
 		}
 		r.programs[pair] = to
 	}

@@ -19,6 +19,7 @@ var instead = []struct{ begins, run, reason string }{
 	{"hostd cluster status", "./hostd_9.8.7_linux_amd64/hostd cluster status --help", "no node runs here: tests of cmd/hostd run it"},
 	{"hostd node drain ", "./hostd_9.8.7_linux_amd64/hostd node drain --help", "no node runs here: tests of cmd/hostd run it"},
 	{"hostd version --nodes", "./hostd_9.8.7_linux_amd64/hostd version --help", "no node runs here: tests of cmd/hostd run it"},
+	{"brew install ", "test -s hostd.rb", "needs Homebrew: checkFormula installs the formula's archive"},
 	{"podman load ", "test -s hostd_9.8.7_image.oci.tar.gz", "needs podman: checkImage reads the layout"},
 	{"docker compose ", "", "needs an engine: TestCompose in deploy/helm runs the same commands"},
 	{"sudo apt remove ", "", "needs root: checkRoots removes the package"},

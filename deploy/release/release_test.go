@@ -36,7 +36,7 @@ func made(t *testing.T, root, key string) *release {
 	t.Helper()
 	r := &release{
 		root: root, out: t.TempDir(), version: testVersion, commit: testCommit, date: time.Date(2026, 11, 28, 1, 2, 3, 0, time.UTC),
-		pairs: tested, programs: map[string]string{}, signKey: key,
+		pairs: tested, programs: map[string]string{}, signKey: key, downloads: strings.ReplaceAll(defaultDownloads, "VERSION", testVersion),
 	}
 	here := runtime.GOOS + "/" + runtime.GOARCH
 	if here != "linux/amd64" {
@@ -107,18 +107,12 @@ func TestReleaseIsReproducible(t *testing.T) {
 	t.Run("sbom", func(t *testing.T) { checkSBOM(t, one["hostd_"+testVersion+".cdx.json"]) })
 	t.Run("image", func(t *testing.T) { checkImage(t, one["hostd_"+testVersion+"_image.oci.tar.gz"]) })
 	t.Run("deb", func(t *testing.T) { checkDeb(t, first.out) })
+	t.Run("formula", func(t *testing.T) { checkFormula(t, one) })
 	t.Run("npm", func(t *testing.T) { checkNPM(t, first, one) })
 	t.Run("crate", func(t *testing.T) { checkCrate(t, first, one) })
 	t.Run("roots", func(t *testing.T) { checkRoots(t, first) })
 	t.Run("registry", func(t *testing.T) { checkRegistry(t, first) })
 	t.Run("page", func(t *testing.T) { checkPage(t, first.out) })
-	t.Run("rpm", func(t *testing.T) {
-		for name, content := range one {
-			if strings.HasSuffix(name, ".rpm") && !bytes.HasPrefix(content, []byte{0xed, 0xab, 0xee, 0xdb}) {
-				t.Errorf("%s is no RPM package", name)
-			}
-		}
-	})
 }
 
 func runIn(dir, name string, args ...string) (string, error) {

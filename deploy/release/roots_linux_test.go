@@ -19,16 +19,42 @@ import (
 	"time"
 )
 
-// rootsVariable is set in the process that runs in namespaces of its own. It is
-// the directory with the packages.
-const rootsVariable = "HOSTD_TEST_ROOTS"
+// These variables are set in the process that runs in namespaces of its own:
+// the directory with the packages, and their format.
+const (
+	rootsVariable  = "HOSTD_TEST_ROOTS"
+	formatVariable = "HOSTD_TEST_FORMAT"
+)
+
+// packaging is the program that installs packages of a format.
+type packaging struct {
+	program string
+	file    func(version string) string
+	install []string
+	remove  [][]string // each leaves the data and the user
+}
+
+// packagings are the formats by name. The root file systems are Debian's, where
+// rpm needs a flag and cannot find what other packages provide; it runs the
+// scripts in the same order as anywhere, which differs from dpkg's: those of the
+// new package run before those of the old one.
+var packagings = map[string]packaging{
+	"deb": {
+		program: "dpkg", file: func(version string) string { return "hostd_" + version + "-1_amd64.deb" },
+		install: []string{"dpkg", "--install"}, remove: [][]string{{"dpkg", "--remove", "hostd"}, {"dpkg", "--purge", "hostd"}},
+	},
+	"rpm": {
+		program: "rpm", file: func(version string) string { return "hostd-" + version + "-1.x86_64.rpm" },
+		install: []string{"rpm", "--force-debian", "--nodeps", "--upgrade"}, remove: [][]string{{"rpm", "--force-debian", "--erase", "hostd"}},
+	},
+}
 
 // patience limits operations that take seconds on an idle machine.
 const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(rootsVariable); dir != "" {
-		if err := lifeOfPackages(dir); err != nil {
+		if err := lifeOfPackages(dir, packagings[os.Getenv(formatVariable)]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -37,15 +63,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// checkRoots installs the Debian package in three root file systems and runs
-// the unit's command in each. The root file systems are in-memory copies of
-// this machine's. It then upgrades the package under load, and removes it.
+// checkRoots installs the Debian package and then the RPM package in three root
+// file systems each, and runs the unit's command in each. The root file systems
+// are in-memory copies of this machine's. It then upgrades the package under
+// load, and removes it.
 func checkRoots(t *testing.T, r *release) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for namespaces and packages")
-	}
-	if _, err := exec.LookPath("dpkg"); err != nil {
-		t.Skip("needs dpkg")
 	}
 	dir := t.TempDir()
 	next := *r
@@ -53,37 +77,40 @@ func checkRoots(t *testing.T, r *release) {
 	if err := next.build(dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, step := range []func() error{next.packages, func() error {
-		return next.copyFrom(r.out, "hostd_"+testVersion+"-1_amd64.deb")
-	}, func() error {
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-buildmode=c-shared", "-o", filepath.Join(dir, "counter.wasm"), "./examples/wasm/counter")
-		cmd.Dir, cmd.Env = r.root, append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%w\n%s", err, out)
-		}
-		return err
-	}} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	self, err := os.Executable()
-	if err != nil {
+	if err := next.packages(); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), rootsVariable+"="+dir)
-	// When the first process of the namespace ends, the kernel ends the nodes.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID}
-	out, err := cmd.CombinedOutput()
-	if errors.Is(err, syscall.EPERM) {
-		t.Skipf("no namespaces here: %v", err)
-	}
-	if err != nil {
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-buildmode=c-shared", "-o", filepath.Join(dir, "counter.wasm"), "./examples/wasm/counter")
+	cmd.Dir, cmd.Env = r.root, append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	t.Logf("%s", out)
+	for format, p := range packagings {
+		t.Run(format, func(t *testing.T) {
+			if _, err := exec.LookPath(p.program); err != nil {
+				t.Skipf("needs %s: Debian has it in the package %s", p.program, p.program)
+			}
+			if err := next.copyFrom(r.out, p.file(testVersion)); err != nil {
+				t.Fatal(err)
+			}
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(self)
+			cmd.Env = append(os.Environ(), rootsVariable+"="+dir, formatVariable+"="+format)
+			// When the first process of the namespace ends, the kernel ends the nodes.
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID}
+			out, err := cmd.CombinedOutput()
+			if errors.Is(err, syscall.EPERM) {
+				t.Skipf("no namespaces here: %v", err)
+			}
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			t.Logf("%s", out)
+		})
+	}
 }
 
 func (r *release) copyFrom(dir, name string) error {
@@ -96,6 +123,7 @@ func (r *release) copyFrom(dir, name string) error {
 
 // host is a machine: a root file system, and the node of its service.
 type host struct {
+	packaging
 	name, address string
 	root          string
 	uid, gid      uint32
@@ -106,7 +134,7 @@ type host struct {
 }
 
 // lifeOfPackages is the part of the test that runs in the namespaces.
-func lifeOfPackages(dir string) error {
+func lifeOfPackages(dir string, p packaging) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return err
 	}
@@ -119,11 +147,11 @@ func lifeOfPackages(dir string) error {
 	}
 	var hosts []*host
 	for i := range 3 {
-		h := &host{name: fmt.Sprintf("n%d", i+1), address: fmt.Sprintf("127.0.1.%d", i+1), root: filepath.Join(work, strconv.Itoa(i), "root")}
+		h := &host{packaging: p, name: fmt.Sprintf("n%d", i+1), address: fmt.Sprintf("127.0.1.%d", i+1), root: filepath.Join(work, strconv.Itoa(i), "root")}
 		if err := h.prepare(dir); err != nil {
 			return fmt.Errorf("prepare %s: %w", h.name, err)
 		}
-		if err := h.install("hostd_" + testVersion + "-1_amd64.deb"); err != nil {
+		if err := h.installVersion(testVersion); err != nil {
 			return err
 		}
 		if _, err := h.run("hostd", "serve", "--check", "--config", "/etc/hostd/hostd.yaml", "--data-dir", "/var/lib/hostd"); err != nil {
@@ -146,7 +174,7 @@ func lifeOfPackages(dir string) error {
 	}
 	l := startLoad(hosts)
 	for _, h := range hosts {
-		if err := h.upgrade("hostd_9.8.8-1_amd64.deb"); err != nil {
+		if err := h.upgrade("9.8.8"); err != nil {
 			return err
 		}
 	}
@@ -162,7 +190,7 @@ func lifeOfPackages(dir string) error {
 			return fmt.Errorf("%s was not upgraded:\n%s", h.name, out)
 		}
 	}
-	return hosts[2].remove()
+	return hosts[2].removePackage()
 }
 
 // prepare mounts a copy of the machine's file system that is kept in memory,
@@ -201,10 +229,9 @@ func (h *host) run(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// install installs a package and checks the user, the data directory and the
-// configuration.
-func (h *host) install(file string) error {
-	if _, err := h.run("dpkg", "--install", "/packages/"+file); err != nil {
+// installVersion installs a package and checks the user and the data directory.
+func (h *host) installVersion(version string) error {
+	if _, err := h.run(h.install[0], append(h.install[1:len(h.install):len(h.install)], "/packages/"+h.file(version))...); err != nil {
 		return err
 	}
 	for id, into := range map[string]*uint32{"-u": &h.uid, "-g": &h.gid} {
@@ -315,11 +342,24 @@ func (h *host) stop() error {
 }
 
 // upgrade follows the install page: it upgrades the package, which leaves the
-// node running, and then drains and restarts the node.
-func (h *host) upgrade(file string) error {
+// node running and the configuration as the operator wrote it, and then drains
+// and restarts the node.
+func (h *host) upgrade(version string) error {
 	before := h.service.Process.Pid
-	if err := h.install(file); err != nil {
+	config := filepath.Join(h.root, "etc/hostd/hostd.yaml")
+	text, err := os.ReadFile(config)
+	if err != nil {
 		return err
+	}
+	text = append(text, "# Changed by the operator.\n"...)
+	if err := os.WriteFile(config, text, 0o644); err != nil {
+		return err
+	}
+	if err := h.installVersion(version); err != nil {
+		return err
+	}
+	if kept, err := os.ReadFile(config); err != nil || !bytes.Equal(kept, text) {
+		return fmt.Errorf("the upgrade changed the configuration of %s: %v\n%s", h.name, err, kept)
 	}
 	select {
 	case <-h.ended:
@@ -332,21 +372,20 @@ func (h *host) upgrade(file string) error {
 	return errors.Join(h.stop(), h.start(), h.ready())
 }
 
-// remove removes and purges the package, and checks that the data and the user
-// stay.
-func (h *host) remove() error {
+// removePackage removes the package, and checks that the data and the user stay.
+func (h *host) removePackage() error {
 	if err := h.stop(); err != nil {
 		return err
 	}
-	for _, how := range []string{"--remove", "--purge"} {
-		if _, err := h.run("dpkg", how, "hostd"); err != nil {
+	for _, how := range h.remove {
+		if _, err := h.run(how[0], how[1:]...); err != nil {
 			return err
 		}
 		if _, err := os.Stat(filepath.Join(h.root, "usr/bin/hostd")); !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("the program is still there after %s: %v", how, err)
+			return fmt.Errorf("the program is still there after %q: %v", how, err)
 		}
 		if _, err := os.Stat(filepath.Join(h.root, "var/lib/hostd/node.json")); err != nil {
-			return fmt.Errorf("the data is gone after %s: %w", how, err)
+			return fmt.Errorf("the data is gone after %q: %w", how, err)
 		}
 		if _, err := h.run("id", "hostd"); err != nil {
 			return err
