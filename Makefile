@@ -46,7 +46,7 @@ TAKE_SHARE = awk 'NR % $(SHARES) == $(SHARE) % $(SHARES)'
 LONG = git grep -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*_test.go-func \(Test[A-Za-z0-9_]*\)(.*|./\1 \2|p' | $(TAKE_SHARE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build cross release test race race-packages race-nodes check fmt fmt-check vet lint generate generated console reference site deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade kubernetes pods
+.PHONY: help build cross release test race race-packages race-nodes check fmt fmt-check vet lint vuln generate generated console reference site deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade kubernetes pods
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,13 @@ vet: ## go vet
 # S1016 would convert between message types only because their fields match today.
 lint: ## staticcheck
 	$(TOOL) staticcheck -checks inherit,-S1016 $(PKGS)
+
+# The database of vulnerabilities, which govulncheck downloads parts of.
+VULNERABILITIES ?= https://vuln.go.dev
+
+vuln: ## look up known vulnerabilities of the code that hostd calls
+	@if curl -sSf --max-time 20 -o /dev/null "$(VULNERABILITIES)/index/db.json"; then $(TOOL) govulncheck -db "$(VULNERABILITIES)" $(PKGS); \
+	else echo "govulncheck: skipped, because its database $(VULNERABILITIES) cannot be reached"; fi
 
 generate: ## generate api/gen from api/proto
 	api/generate.sh
