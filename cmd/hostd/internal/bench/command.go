@@ -35,11 +35,12 @@ const (
 	workTimers     = "timers"
 	workAlwaysOn   = "always-on"
 	workNeighbours = "neighbours"
+	workStart      = "start"
 )
 
 // lives are the workloads about the life of an entity. Each starts its own
 // nodes and some last minutes, so they run only on request.
-var lives = []string{workEntities, workWake, workState, workTimers, workAlwaysOn, workNeighbours}
+var lives = []string{workEntities, workWake, workState, workTimers, workAlwaysOn, workNeighbours, workStart}
 
 // workloads is the order in which the workloads run: compared workloads
 // run one after the other, and idle is measured before the nodes have had any
@@ -63,6 +64,7 @@ type benchOptions struct {
 	entities      int
 	timers        int
 	alwaysOn      int
+	started       int
 	events        int
 	module        string
 	source        string
@@ -105,7 +107,8 @@ The following workloads run only if --workload names them, or all of them with -
   state       commands to entities with 1 KB and with 1 MB of state
   timers      as many timers as --timers, all due in one second, while the nodes run at half load
   always-on   start of nodes with as many always-on entities as --always-on, all of one shard
-  neighbours  commands at a fixed rate next to a module whose commands never end or use all the CPU they can get`
+  neighbours  commands at a fixed rate next to a module whose commands never end or use all the CPU they can get
+  start       time until nodes serve after their first start, and after a restart with as many entities as --started`
 	f := c.Flags()
 	f.StringVar(&o.addr, "addr", "", "comma-separated `addresses` of nodes to measure, which must serve the counter module; unset starts new nodes")
 	o.files.AddFlags(c)
@@ -123,6 +126,7 @@ The following workloads run only if --workload names them, or all of them with -
 	f.IntVar(&o.entities, "entities", 1_000_000, "`number` of entities of the workload entities")
 	f.IntVar(&o.timers, "timers", 100_000, "`number` of timers of the workload timers")
 	f.IntVar(&o.alwaysOn, "always-on", 100_000, "`number` of entities of the workload always-on")
+	f.IntVar(&o.started, "started", 100_000, "`number` of entities that the nodes of the workload start have when they restart")
 	f.IntVar(&o.events, "events", 10_000, "`number` of events in each history of activation")
 	f.StringVar(&o.module, "module", "", "`file` of the counter module; unset builds it from --source")
 	f.StringVar(&o.source, "source", "", "`directory` of the hostd checkout to build the counter module from")
@@ -153,7 +157,7 @@ func (o *benchOptions) check() error {
 		// measure idle nodes.
 		o.workloads = slices.DeleteFunc(slices.Clone(o.workloads), func(w string) bool { return w == workActivation || w == workIdle || slices.Contains(lives, w) })
 	}
-	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events, "entities": o.entities, "timers": o.timers, "always-on": o.alwaysOn} {
+	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events, "entities": o.entities, "timers": o.timers, "always-on": o.alwaysOn, "started": o.started} {
 		if n < 1 || n > 10_000_000 {
 			return cli.Usagef("--%s must be between 1 and 10000000, got %d", name, n)
 		}

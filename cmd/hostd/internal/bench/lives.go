@@ -28,6 +28,8 @@ func (b *benchRun) life(ctx context.Context, workload string) error {
 		return b.alwaysOn(ctx, l)
 	case workNeighbours:
 		return b.neighbours(ctx, l)
+	case workStart:
+		return b.start(ctx, l)
 	}
 	return b.timers(ctx, l)
 }
