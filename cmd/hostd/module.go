@@ -61,6 +61,7 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 	c.Flags().BoolVar(&force, "force", false, forceUsage)
 	c.Flags().StringVar(&signatureFile, "signature", "", "`file` with the module's signature from 'hostd module sign'")
 	registry.AddPlainHTTP(c, &plainHTTP)
+	cli.SetTimeout(c, 2*time.Minute) // the nodes compile the module during the call
 	cli.Before(c, func(args []string) (err error) {
 		if signature, err = modules.ReadSignature(c.Context(), signatureFile); err != nil {
 			return err
