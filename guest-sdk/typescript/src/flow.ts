@@ -532,7 +532,7 @@ export class Run implements clock.FlowClock {
       this.differ(this.steps, `the history receives a signal ${name} that did not come`);
       return "";
     }
-    this.signals = this.signals.toSpliced(at, 1);
+    this.signals = [...this.signals.slice(0, at), ...this.signals.slice(at + 1)];
     this.signalBytes -= found.size;
     return found.value;
   }
