@@ -24,7 +24,6 @@ type apiParts struct {
 func (a *apiParts) open(c clusterapi.Parts, e entityapi.Parts, m moduleapi.Parts, b backup.Backups) {
 	a.cluster.Open(c)
 	a.entity.Open(e)
-	m.Shards = &a.entity
 	a.module.Open(m)
 	a.backups.Backups = b
 }

@@ -141,7 +141,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 func (n *Node) openServices(name string) {
 	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Metadata: n.membership.metadata, Executors: n.shardRouter})
 	n.lifecycle.add("event upcasting", upcasts.Close)
-	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, Executors: n.shardRouter, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate})
+	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, Executors: n.shardRouter, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Shards: &n.api.entity, Rate: n.cfg.VerifyRate})
 	n.api.open(clusterapi.Parts{
 		Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Node: n.membership, Identity: n.id, Now: n.around.Wall, CaughtUp: &n.caughtUp, Counters: counters{n},
 		Metadata: n.membership.metadata, Member: n.membership.member, Control: n.membership.control, Peers: n.peers, Leaders: n.routing.leaders, Raft: n.replicas.raft.loop.Load(),
@@ -149,7 +149,7 @@ func (n *Node) openServices(name string) {
 	}, entityapi.Parts{
 		Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Metadata: n.membership.metadata, Leaders: n.routing.leaders, Machine: n.replicas.machine,
 		ShardRouter: n.shardRouter, Router: n.routing.router, Types: n.guests.modules.Types, Keys: n.guests.modules.Keys, Replays: n.guests.replays, Upcasts: upcasts, Commits: n.backup.part,
-	}, moduleapi.Parts{Modules: n.guests.modules, Replays: n.guests.replays, Machine: n.replicas.machine}, n.backup.service)
+	}, moduleapi.Parts{Modules: n.guests.modules, Replays: n.guests.replays}, n.backup.service)
 }
 
 // ErrOlderCopy and ErrDamagedData stop a node whose data directory needs a

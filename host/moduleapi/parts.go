@@ -7,9 +7,6 @@ import (
 	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/replay"
-	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/journal/eventlog"
-	"github.com/hostd/hostd/sharding"
 )
 
 // Parts are the parts of a node with which it implements the ModuleService. All
@@ -17,19 +14,12 @@ import (
 type Parts struct {
 	Modules *modules.Modules
 	Replays *replay.Replays
-	Machine *eventlog.Machine
-	Shards  poster
 
 	late struct {
 		types    struct{ Types }
 		modules  struct{ Modules }
 		rollouts struct{ Rollouts }
 	}
-}
-
-// poster runs a request on a shard that this node leads.
-type poster interface {
-	Post(ctx context.Context, shard sharding.ShardID, r *request.Request) error
 }
 
 // Open sets the parts.
@@ -42,7 +32,7 @@ func (p *Parts) Open(from Parts) {
 // later, before the first call that needs them.
 func (p *Parts) Options() Options {
 	return Options{
-		Modules: &p.late.modules, Types: &p.late.types, Rollouts: &p.late.rollouts, Verifications: verifications{p}, Compatibility: localCompatibility{p, newCatalogues()},
+		Modules: &p.late.modules, Types: &p.late.types, Rollouts: &p.late.rollouts, Verifications: replays{p}, Compatibility: replays{p},
 	}
 }
 
@@ -58,10 +48,15 @@ func (s sampler) Profile(ctx context.Context, entityType string, long time.Durat
 	return s.Modules.Types.Profile(ctx, entityType, long)
 }
 
-// verifications implements Verifications.
-type verifications struct{ *Parts }
+// replays implements Verifications and Compatibility.
+type replays struct{ *Parts }
 
 // Verify implements Verifications.
-func (v verifications) Verify(ctx context.Context, q replay.VerifyRequest, tell func(replay.Verified) error) error {
-	return v.Replays.Verify(ctx, q, tell)
+func (r replays) Verify(ctx context.Context, q replay.VerifyRequest, tell func(replay.Verified) error) error {
+	return r.Replays.Verify(ctx, q, tell)
+}
+
+// CheckCompatibility implements Compatibility.
+func (r replays) CheckCompatibility(ctx context.Context, q modules.CompatibilityQuery) (modules.Compatibility, error) {
+	return r.Replays.CheckCompatibility(ctx, q)
 }

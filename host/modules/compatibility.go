@@ -63,6 +63,20 @@ type Compatibility struct {
 	UnreadableEntities int
 }
 
+// AddFault counts an entity on which the module fails.
+func (c *Compatibility) AddFault(f ReplayFault) {
+	if c.FaultyEntities++; len(c.Faults) < MaxReplayFaults {
+		c.Faults = append(c.Faults, f)
+	}
+}
+
+// AddDifference counts an entity for which the module computes a different state.
+func (c *Compatibility) AddDifference(f ReplayFault) {
+	if c.DifferingEntities++; len(c.Differences) < MaxReplayFaults {
+		c.Differences = append(c.Differences, f)
+	}
+}
+
 // MissingEvents are stored events of a type that the manifest does not list.
 type MissingEvents struct {
 	EventType string

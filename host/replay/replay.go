@@ -31,6 +31,7 @@ type Options struct {
 	Executors executors
 	Types     *modules.Types
 	Modules   *modules.Distribution
+	Shards    poster
 	// Rate is how many events Verify may replay per second; 0 means no limit.
 	Rate int
 }
@@ -49,24 +50,30 @@ type load interface {
 	IsBusy() bool
 }
 
+// poster runs a request on a shard that this node leads.
+type poster interface {
+	Post(ctx context.Context, shard sharding.ShardID, r *request.Request) error
+}
+
 // Replays computes states in instances of its own from committed events, so
 // that it does not disturb the executors and may take its time. It is safe for
 // concurrent use.
 type Replays struct {
-	opts      Options
-	states    *slots.Slots  // limits the states that are computed at a time
-	verifying chan struct{} // held by a running Verify
-	touching  chan struct{} // one slot for each running Touched
-	pace      *pace         // pace of verifications
-	looked    cleanLooks    // results of Touched
-	compared  comparisons   // results of Truncated
+	opts       Options
+	states     *slots.Slots  // limits the states that are computed at a time
+	verifying  chan struct{} // held by a running Verify
+	touching   chan struct{} // one slot for each running touched check
+	pace       *pace         // pace of verifications
+	looked     cleanLooks    // results of touched
+	compared   comparisons   // results of truncated
+	catalogues *catalogues   // counts of stored event types
 }
 
 // New returns Replays.
 func New(opts Options) *Replays {
 	return &Replays{
 		opts: opts, states: slots.New(maxReplays), verifying: make(chan struct{}, 1), touching: make(chan struct{}, touchedAtOnce), pace: newPace(opts.Rate, opts.Executors),
-		compared: comparisons{seed: maphash.MakeSeed()},
+		compared: comparisons{seed: maphash.MakeSeed()}, catalogues: newCatalogues(),
 	}
 }
 
@@ -194,18 +201,17 @@ func (p *replay) run(ctx context.Context) (ReplayedState, error) {
 	if err != nil {
 		return out, err
 	}
-	t, index, ok := m.Manifest().Type(p.id.Type)
-	if !ok {
-		return out, fmt.Errorf("module %s does not serve entity type %s", digest, p.id.Type)
+	t, err := p.replayer.use(m, digest, p.id.Type)
+	if err != nil {
+		return out, err
 	}
 	whole := t.Kind == manifest.DurableState && p.end > 0 && !p.ended
 	if whole && digest == decided {
 		out.State = last.state
 		return out, nil
 	}
-	p.replayer.module, p.replayer.digest, p.replayer.index, p.replayer.states = m, digest, uint32(index), t.States()
 	if p.serves != nil && p.serves.Digest == digest && !p.serves.Durable {
-		p.replayer.use, p.replayer.version = p.serves.SnapshotUse, p.serves.SnapshotVersion
+		p.replayer.snapshots, p.replayer.version = p.serves.SnapshotUse, p.serves.SnapshotVersion
 	}
 	switch {
 	case p.ended:
@@ -234,19 +240,11 @@ func (p *replay) last(ctx context.Context) (digest journal.Digest, state given, 
 		}
 		return t.Digest, state, nil
 	}
-	err = p.Machine.Read(ctx, p.shard, p.id, p.end, func(_ journal.Position, r *journal.Record) error {
-		i := int(p.end - r.Expected - 1)
-		if i < 0 || i >= len(r.Events) {
-			return nil
-		}
+	found, err := eventAt(ctx, p.Machine, p.shard, p.id, p.end, func(r *journal.Record, i int) {
 		digest, state = r.Module, givenBy(r.Events[i].Type, bytes.Clone(r.Events[i].Payload))
 		p.ended = r.Flags&journal.FlagTombstone != 0 && r.Last() == p.end
-		return errDone
 	})
-	if errors.Is(err, errDone) {
-		return digest, state, nil
-	}
-	if cut := (*journal.TruncatedError)(nil); errors.As(err, &cut) {
+	if cut := (*journal.TruncatedError)(nil); found || errors.As(err, &cut) {
 		return digest, state, err
 	}
 	return digest, state, errors.Join(err, journal.ErrDamaged)

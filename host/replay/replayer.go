@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -25,17 +27,17 @@ const (
 // replayer computes the state of an entity with one module, in its own
 // instance. It implements stateBuilder.
 type replayer struct {
-	module  *guest.Module
-	digest  journal.Digest
-	use     journal.SnapshotUse // snapshots that begin accepts; nil: the module's own, and checkpoints
-	index   uint32
-	states  manifest.States          // state versions of a durable type, and of states in snapshots
-	version func(journal.Digest) int // state version of a foreign module's snapshots; nil: the module's own version
-	bounds  guest.InstanceOptions    // memory limits of the type
-	most    int64                    // memory size in bytes from which the instance is replaced; 0: none
-	batches batches
-	loaded  bool
-	input   []byte // buffer for Load
+	module    *guest.Module
+	digest    journal.Digest
+	snapshots journal.SnapshotUse // snapshots that begin accepts; nil: the module's own, and checkpoints
+	index     uint32
+	states    manifest.States          // state versions of a durable type, and of states in snapshots
+	version   func(journal.Digest) int // state version of a foreign module's snapshots; nil: the module's own version
+	bounds    guest.InstanceOptions    // memory limits of the type
+	most      int64                    // memory size in bytes from which the instance is replaced; 0: none
+	batches   batches
+	loaded    bool
+	input     []byte // buffer for Load
 
 	frames []byte // event frames not yet passed to the guest
 	added  int    // number of events in frames
@@ -66,6 +68,17 @@ func (b batches) first() int {
 		return piece
 	}
 	return 1
+}
+
+// use sets the module and the entity type, and returns how the module declares
+// the type. No instance may be open.
+func (f *replayer) use(m *guest.Module, digest journal.Digest, entityType string) (*manifest.EntityType, error) {
+	about, index, ok := m.Manifest().Type(entityType)
+	if !ok {
+		return nil, &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q", entityType)}
+	}
+	f.module, f.digest, f.index, f.states = m, digest, uint32(index), about.States()
+	return about, nil
 }
 
 // setBounds applies the type's memory limits, as for the serving instances. An
@@ -169,7 +182,7 @@ func (f *replayer) migrate(id sharding.EntityID, at journal.Sequence, from given
 // below is 0, any snapshot will do.
 func (f *replayer) begin(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, id sharding.EntityID, below journal.Sequence) (journal.Sequence, error) {
 	for refused := false; ; refused = true {
-		use := f.use
+		use := f.snapshots
 		if use == nil || refused {
 			use = journal.SnapshotsBy(f.digest, journal.NoModule)
 		}

@@ -5,23 +5,22 @@ import (
 	"errors"
 
 	"github.com/hostd/hostd/host/modules"
-	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
 const (
 	// sampleOf is the number of entities of a shard from which a sample is
 	// drawn.
-	sampleOf = 4 * verifyPage
+	sampleOf = 4 * scanPage
 	// sampleEvents bounds the history of a sampled entity. Entities with longer
 	// histories are skipped.
 	sampleEvents = 10_000
 )
 
-// Sample replays a few entities of one shard with a module. It returns the
+// sample replays a few entities of one shard with a module. It returns the
 // entities on which the module fails and how many were replayed. If ctx ends
 // early, it returns the results so far without an error.
-func (r *Replays) Sample(ctx context.Context, q modules.CompatibilityQuery) (faults []modules.ReplayFault, entities int, err error) {
+func (r *Replays) sample(ctx context.Context, q modules.CompatibilityQuery) (faults []modules.ReplayFault, entities int, err error) {
 	select {
 	case r.verifying <- struct{}{}:
 		defer func() { <-r.verifying }()
@@ -51,19 +50,14 @@ func (r *Replays) Sample(ctx context.Context, q modules.CompatibilityQuery) (fau
 
 // draw draws q.Sample of the first sampleOf entities of the shard with equal
 // probability.
-func (v *verifier) draw(ctx context.Context, q modules.CompatibilityQuery) (drawn []sharding.EntityID, err error) {
-	seen := 0
-	err = v.each(ctx, func(id sharding.EntityID) error {
+func (v *verifier) draw(ctx context.Context, q modules.CompatibilityQuery) ([]sharding.EntityID, error) {
+	sample := drawn{size: q.Sample, draw: q.Draw}
+	err := v.each(ctx, func(id sharding.EntityID) error {
 		info, err := v.Machine.Info(v.shard, id)
 		if err != nil || info.Sequence-info.FirstSequence() > sampleEvents {
 			return err
 		}
-		if seen++; len(drawn) < q.Sample {
-			drawn = append(drawn, id)
-		} else if at := q.Draw(seen); at < q.Sample {
-			drawn[at] = id
-		}
-		if seen == sampleOf {
+		if sample.offer(id); sample.seen == sampleOf {
 			return errDone
 		}
 		return nil
@@ -71,17 +65,5 @@ func (v *verifier) draw(ctx context.Context, q modules.CompatibilityQuery) (draw
 	if errors.Is(err, errDone) {
 		err = nil
 	}
-	return drawn, err
-}
-
-// eventType returns the type of the event at a sequence, or "" if the event
-// cannot be read.
-func (v *verifier) eventType(ctx context.Context, id sharding.EntityID, at journal.Sequence) (name string) {
-	_ = v.Machine.Read(ctx, v.shard, id, at, func(_ journal.Position, r *journal.Record) error {
-		if i := int(at - r.Expected - 1); at > r.Expected && i < len(r.Events) {
-			name = r.Events[i].Type
-		}
-		return errDone
-	})
-	return name
+	return sample.ids, err
 }

@@ -142,9 +142,12 @@ func (s *shadower) open(ctx context.Context, c *trial.Command) bool {
 		c.For.Note(fmt.Sprintf("the module is not available: %v", err))
 		return false
 	}
+	if _, err := s.replayer.use(m, c.For.Digest, c.Entity.Type); err != nil {
+		c.For.Note(err.Error())
+		return false
+	}
 	c.For.Note("")
 	s.served = served
-	s.replayer.module, s.replayer.digest, s.replayer.index, s.replayer.states = m, c.For.Digest, served.Index, served.States
 	s.replayer.setBounds(served)
 	return true
 }

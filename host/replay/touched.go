@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// touchedAtOnce bounds the concurrent calls of Touched.
+	// touchedAtOnce bounds the concurrent checks of touched entities.
 	touchedAtOnce = 2
 	// mostTouched bounds the entities of a shard that are replayed.
 	mostTouched = 1 << 18
@@ -34,13 +34,13 @@ const (
 // errPlenty ends the reading of a shard's order early.
 var errPlenty = errors.New("read enough of the event order")
 
-// Touched checks the entities of one shard whose newest event was written by
+// touched checks the entities of one shard whose newest event was written by
 // a module that is not in q.ExcludeWrittenBy. It replays each entity with the
 // module of q, and reports the entities on which the module fails, and the
 // entities with events of types that the module's manifest does not list. If
 // ctx ends early, the result contains what was found so far and is not
 // complete.
-func (r *Replays) Touched(ctx context.Context, q modules.CompatibilityQuery) (out modules.Compatibility, err error) {
+func (r *Replays) touched(ctx context.Context, q modules.CompatibilityQuery) (out modules.Compatibility, err error) {
 	select {
 	case r.touching <- struct{}{}:
 		defer func() { <-r.touching }()
@@ -71,7 +71,7 @@ func (r *Replays) Touched(ctx context.Context, q modules.CompatibilityQuery) (ou
 	return out, err
 }
 
-// cleanLook is a query of Touched that found no problem.
+// cleanLook is a query that touched answered and that found no problem.
 type cleanLook struct {
 	modules.CompatibilityQuery
 	end uint64 // log index up to which the query looked
@@ -116,7 +116,7 @@ type touched struct {
 	after      uint64    // log index up to which entries were checked earlier
 	end        uint64    // log index up to which entries are checked now
 
-	skipsTruncated bool // leave entities with truncated histories to Truncated
+	skipsTruncated bool // leave entities with truncated histories to truncated
 
 	replayer replayer
 	durable  bool
@@ -135,18 +135,12 @@ func (t *touched) open(ctx context.Context, digest journal.Digest) error {
 	if err != nil {
 		return err
 	}
-	about, index, ok := m.Manifest().Type(t.entityType)
-	if !ok {
-		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q", t.entityType)}
+	about, err := t.replayer.use(m, digest, t.entityType)
+	if err != nil {
+		return err
 	}
-	t.replayer.module, t.replayer.digest, t.replayer.index, t.replayer.states = m, digest, uint32(index), about.States()
 	t.replayer.setBounds(served)
-	if t.durable = about.Kind == manifest.DurableState; about.Events != nil && about.Kind.IsReplayed() {
-		t.listed = make(map[string]bool, len(about.Events))
-		for i := range about.Events {
-			t.listed[about.Events[i].Type] = true
-		}
-	}
+	t.durable, t.listed = about.Kind == manifest.DurableState, listedEvents(about)
 	return nil
 }
 
@@ -279,7 +273,7 @@ func (t *touched) check(ctx context.Context, id sharding.EntityID, out *modules.
 				at, err = first, again
 			}
 		}
-		out.Faults = append(out.Faults, modules.ReplayFault{EntityID: id.ID, At: at, EventType: t.eventType(ctx, id, at), Message: err.Error()})
+		out.Faults = append(out.Faults, modules.ReplayFault{EntityID: id.ID, At: at, EventType: eventType(ctx, t.Machine, t.shard, id, at), Message: err.Error()})
 	}
 	return ctx.Err()
 }
@@ -339,16 +333,6 @@ func (t *touched) others(by journal.Digest) bool { return !slices.Contains(t.bef
 // ours reports whether the record of the newest event was written by a module
 // that is not in before.
 func (t *touched) ours(ctx context.Context, id sharding.EntityID, newest journal.Sequence) (ours bool, err error) {
-	err = t.Machine.Read(ctx, t.shard, id, newest, func(_ journal.Position, r *journal.Record) error {
-		ours = t.others(r.Module)
-		return ctx.Err()
-	})
+	_, err = eventAt(ctx, t.Machine, t.shard, id, newest, func(r *journal.Record, _ int) { ours = t.others(r.Module) })
 	return ours, err
-}
-
-// eventType returns the type of the event at a sequence, or "" if the event
-// cannot be read.
-func (t *touched) eventType(ctx context.Context, id sharding.EntityID, at journal.Sequence) string {
-	v := verifier{Options: t.Options, shard: t.shard}
-	return v.eventType(ctx, id, at)
 }

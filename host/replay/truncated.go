@@ -21,7 +21,7 @@ import (
 // at 40 bytes each.
 const mostTruncated = 1 << 20
 
-// Truncated checks, with the module of q, the entities of one shard whose first
+// truncated checks, with the module of q, the entities of one shard whose first
 // events are gone and that the module cannot rebuild from a snapshot of its
 // own. From the snapshot that is left, the module must reach the same state as
 // the module that serves the entity. If the type is a workflow type, it replays
@@ -36,7 +36,7 @@ const mostTruncated = 1 << 20
 // A paced call waits for its turn among verifications, and its budget starts
 // then. It stops only between entities, so that each call compares at least
 // one entity.
-func (r *Replays) Truncated(ctx context.Context, q modules.CompatibilityQuery) (out modules.Compatibility, err error) {
+func (r *Replays) truncated(ctx context.Context, q modules.CompatibilityQuery) (out modules.Compatibility, err error) {
 	seats, waiting := r.touching, ctx
 	if q.Paced {
 		var cancel context.CancelFunc
@@ -172,7 +172,9 @@ func (t *truncated) openBoth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.serving.module, t.serving.digest, t.serving.index, t.serving.states = m, newer.Digest, newer.Index, newer.States
+	if _, err := t.serving.use(m, newer.Digest, t.entityType); err != nil {
+		return err
+	}
 	t.serving.setBounds(newer)
 	t.served, t.snapshotsOf = newer, newer.Snapshots.Modules
 	t.loads = t.loadsOf(older)
@@ -196,22 +198,12 @@ func (t *truncated) loadsOf(serves *modules.Served) journal.SnapshotUse {
 // candidates calls visit for the entities of the shard that may have to be
 // compared, in the order of their ids.
 func (t *truncated) candidates(ctx context.Context, visit func(sharding.EntityID) error) error {
-	for after := ""; ; {
-		page, err := t.Machine.Page(t.shard, eventlog.PageQuery{Type: t.entityType, After: after, Limit: verifyPage, Looks: 16 * verifyPage})
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			return err
+	return eachEntity(ctx, t.Machine, t.shard, t.entityType, "", func(e *eventlog.Info) error {
+		if e.Cut != nil || t.q.IncludeSnapshots && e.Snapshots.Len() > 0 || t.kind == manifest.Workflow {
+			return visit(e.Entity)
 		}
-		for i := range page.Entities {
-			if e := &page.Entities[i]; e.Cut != nil || t.q.IncludeSnapshots && e.Snapshots.Len() > 0 || t.kind == manifest.Workflow {
-				if err := errors.Join(ctx.Err(), visit(e.Entity)); err != nil {
-					return err
-				}
-			}
-		}
-		if after = page.Next; after == "" {
-			return nil
-		}
-	}
+		return nil
+	})
 }
 
 // base returns the entity row and the snapshot that the module would load.
@@ -301,21 +293,15 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 		return err
 	}
 	out.Entities++
-	fault := modules.ReplayFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference}
+	fault := modules.ReplayFault{EntityID: id.ID, At: found.At, EventType: eventType(ctx, t.Machine, t.shard, id, found.At), Message: found.Difference}
 	switch {
 	case found.Fault:
-		out.FaultyEntities++
-		if len(out.Faults) < modules.MaxReplayFaults {
-			out.Faults = append(out.Faults, fault)
-		}
+		out.AddFault(fault)
 	case found.Difference != "" || found.Uncompared:
 		if found.Uncompared {
 			fault.Message = "the active module computes no state to compare with"
 		}
-		out.DifferingEntities++
-		if len(out.Differences) < modules.MaxReplayFaults {
-			out.Differences = append(out.Differences, fault)
-		}
+		out.AddDifference(fault)
 		now.differs = true
 		t.note(hash, now)
 	default:
@@ -331,7 +317,7 @@ func (t *truncated) isOpen(ctx context.Context, id sharding.EntityID) (bool, err
 	if err != nil || head.Deleted || head.Sequence == 0 {
 		return false, err
 	}
-	return t.eventType(ctx, id, head.Sequence) != abi.RunEnded, nil
+	return eventType(ctx, t.Machine, t.shard, id, head.Sequence) != abi.RunEnded, nil
 }
 
 // run replays a run from its last checkpoint, or from its first event. The
@@ -342,7 +328,7 @@ func (t *truncated) run(ctx context.Context, id sharding.EntityID, head eventlog
 		out.Entities++
 		return nil
 	}
-	if t.eventType(ctx, id, head.Sequence) == abi.RunEnded {
+	if eventType(ctx, t.Machine, t.shard, id, head.Sequence) == abi.RunEnded {
 		return nil
 	}
 	t.looked = true
@@ -355,9 +341,7 @@ func (t *truncated) run(ctx context.Context, id sharding.EntityID, head eventlog
 		found.Difference = "the events from which it would be replayed are gone, and no checkpoint is left"
 	}
 	if found.Difference != "" { // a difference or a fault, such as a workflow function that takes more steps than the history has
-		if out.FaultyEntities++; len(out.Faults) < modules.MaxReplayFaults {
-			out.Faults = append(out.Faults, modules.ReplayFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference})
-		}
+		out.AddFault(modules.ReplayFault{EntityID: id.ID, At: found.At, EventType: eventType(ctx, t.Machine, t.shard, id, found.At), Message: found.Difference})
 		return nil
 	}
 	t.note(hash, now)

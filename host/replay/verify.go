@@ -23,8 +23,6 @@ import (
 )
 
 const (
-	// verifyPage is how many entities are listed at a time.
-	verifyPage = 512
 	// eachEvents bounds the histories that are searched for the first differing
 	// event. For longer histories the last event is reported.
 	eachEvents = 10_000
@@ -57,18 +55,13 @@ func (r *Replays) Verify(ctx context.Context, q VerifyRequest, tell func(Verifie
 	if q.Sample == 0 {
 		return v.each(ctx, func(id sharding.EntityID) error { return v.verify(ctx, id, tell) })
 	}
-	// Reservoir sampling: each entity of the shard is equally likely.
-	sample, seen := make([]sharding.EntityID, 0, min(q.Sample, verifyPage)), 0
+	sample := drawn{size: q.Sample, draw: q.Draw}
 	err := v.each(ctx, func(id sharding.EntityID) error {
-		if seen++; len(sample) < q.Sample {
-			sample = append(sample, id)
-		} else if at := q.Draw(seen); at < q.Sample {
-			sample[at] = id
-		}
+		sample.offer(id)
 		return nil
 	})
-	for i := 0; err == nil && i < len(sample); i++ {
-		err = v.verify(ctx, sample[i], tell)
+	for i := 0; err == nil && i < len(sample.ids); i++ {
+		err = v.verify(ctx, sample.ids[i], tell)
 	}
 	return err
 }
@@ -149,11 +142,10 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		if err != nil {
 			return err
 		}
-		about, index, ok := m.Manifest().Type(v.entityType)
-		if !ok {
-			return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q", v.entityType)}
+		about, err := f.use(m, f.digest, v.entityType)
+		if err != nil {
+			return err
 		}
-		f.module, f.replayer.digest, f.index, f.states = m, f.digest, uint32(index), about.States()
 		f.setBounds(t)
 		if f.replayer == &v.serving {
 			if v.kind != about.Kind {
@@ -188,20 +180,7 @@ func (v *verifier) servingType(ctx context.Context) (*modules.Served, error) {
 // each calls visit for the existing entities of the shard, in the order of
 // their ids.
 func (v *verifier) each(ctx context.Context, visit func(sharding.EntityID) error) error {
-	for after := ""; ; {
-		page, err := v.Machine.Page(v.shard, eventlog.PageQuery{Type: v.entityType, After: after, Limit: verifyPage, Looks: 16 * verifyPage})
-		if err != nil {
-			return err
-		}
-		for i := range page.Entities {
-			if err := errors.Join(ctx.Err(), visit(page.Entities[i].Entity)); err != nil {
-				return err
-			}
-		}
-		if after = page.Next; after == "" {
-			return nil
-		}
-	}
+	return eachEntity(ctx, v.Machine, v.shard, v.entityType, "", func(e *eventlog.Info) error { return visit(e.Entity) })
 }
 
 // verify replays one entity and reports the result.
@@ -245,7 +224,7 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(V
 		}
 	}
 	if out.EntityID = id.ID; out.Fault {
-		out.EventType = v.eventType(ctx, id, out.At)
+		out.EventType = eventType(ctx, v.Machine, v.shard, id, out.At)
 	}
 	return tell(out)
 }

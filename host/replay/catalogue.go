@@ -1,4 +1,4 @@
-package moduleapi
+package replay
 
 import (
 	"context"
@@ -21,8 +21,7 @@ const (
 	// callers' input.
 	mostCatalogues = 4096
 	mostNames      = 1 << 17
-	// cataloguePage is the number of entities that are listed at a time, and the
-	// number of changed entities that are read at a time.
+	// cataloguePage is the number of changed entities that are read at a time.
 	cataloguePage = 512
 )
 
@@ -118,25 +117,19 @@ type counting struct {
 // walk counts the events of every entity, up to the entry that was the newest
 // when the catalogue was created.
 func (c *counting) walk(ctx context.Context) error {
-	for !c.walked {
-		page, err := c.machine.Page(c.key.shard, eventlog.PageQuery{Type: c.key.entityType, After: c.after, Limit: cataloguePage, Looks: 16 * cataloguePage})
-		if err != nil {
-			return err
-		}
-		for i := range page.Entities {
-			if err := c.count(ctx, page.Entities[i].Entity, 1, 0, c.upTo); err != nil {
-				return err
-			}
-			c.after = page.Entities[i].Entity.ID
-		}
-		c.after = page.Next
-		c.walked = page.Next == ""
+	if c.walked {
+		return nil
 	}
-	return nil
+	err := eachEntity(ctx, c.machine, c.key.shard, c.key.entityType, c.after, func(e *eventlog.Info) error {
+		err := c.count(ctx, e.Entity, 1, 0, c.upTo)
+		if err == nil {
+			c.after = e.Entity.ID
+		}
+		return err
+	})
+	c.walked = err == nil
+	return err
 }
-
-// errEnough stops ReadOrder after a page.
-var errEnough = errors.New("enough for one page")
 
 // follow counts the events of the entries after upTo. It finds the changed
 // entities in the shard's order.
@@ -145,7 +138,7 @@ func (c *counting) follow(ctx context.Context) error {
 		changed, last := map[string]journal.Sequence{}, uint64(0)
 		upTo, err := c.machine.ReadOrder(ctx, c.key.shard, c.upTo, func(row *store.OrderRow) error {
 			if len(changed) >= cataloguePage && row.At.Index > last {
-				return errEnough
+				return errPlenty
 			}
 			last = row.At.Index
 			if _, known := changed[string(row.ID)]; !known && string(row.Type) == c.key.entityType {
@@ -153,7 +146,7 @@ func (c *counting) follow(ctx context.Context) error {
 			}
 			return nil
 		})
-		enough := errors.Is(err, errEnough)
+		enough := errors.Is(err, errPlenty)
 		if enough {
 			upTo = last
 		} else if err != nil {
@@ -191,16 +184,13 @@ func (c *catalogue) add(name string, n uint64) {
 	c.counts[name] += n
 }
 
-// errRead stops the reading of an entity's history.
-var errRead = errors.New("read the whole catalogue")
-
 // count adds events of an entity's current incarnation: those from the given
 // sequence on that were stored by entries after over and up to upTo.
 func (c *counting) count(ctx context.Context, id sharding.EntityID, from journal.Sequence, over, upTo uint64) error {
 	events := map[string]uint64{}
 	read := func(at journal.Position, r *journal.Record) error {
 		if at.Index > upTo {
-			return errRead
+			return errDone
 		}
 		for i := range r.Events {
 			if !r.Tombstone(i) && at.Index > over {
@@ -216,7 +206,7 @@ func (c *counting) count(ctx context.Context, id sharding.EntityID, from journal
 	if cut := (*journal.TruncatedError)(nil); errors.As(err, &cut) {
 		err = c.machine.Read(ctx, c.key.shard, id, cut.First, read)
 	}
-	if err != nil && !errors.Is(err, errRead) {
+	if err != nil && !errors.Is(err, errDone) {
 		return err
 	}
 	for name, n := range events {

@@ -1,4 +1,4 @@
-package moduleapi
+package replay
 
 import (
 	"fmt"
