@@ -105,7 +105,7 @@ type watches struct {
 // A disk fault after that ends the process: after a failed sync it is unknown
 // what is on disk, so nothing may be acknowledged any more.
 func Start(ctx context.Context, cfg config.Config, logger *slog.Logger) (*Node, error) {
-	return StartOn(ctx, cfg, logger, network.TCP{Local: localOf(cmp.Or(cfg.PeerListen, cfg.Listen))})
+	return startOn(ctx, cfg, logger, network.TCP{Local: localOf(cmp.Or(cfg.PeerListen, cfg.Listen))})
 }
 
 // localOf returns the address that the node listens on for other nodes, which
@@ -137,8 +137,8 @@ type Surroundings struct {
 	Exit func(code int)
 }
 
-// StartOn is Start on the given network.
-func StartOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on network.Network) (*Node, error) {
+// startOn is Start on the given network.
+func startOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on network.Network) (*Node, error) {
 	return StartIn(ctx, cfg, logger, Surroundings{Network: on})
 }
 

@@ -94,14 +94,14 @@ func (c *Calls) Did(procedure, target string) {
 		return
 	}
 	c.log.Add(Entry{
-		Stage: StageComplete, Principal: Principal{Kind: KindNode, Name: c.log.opts.Node}, Method: procedure, Verb: c.verbs[procedure].text, Target: target, Code: "ok",
+		Stage: stageComplete, Principal: Principal{Kind: KindNode, Name: c.log.opts.Node}, Method: procedure, Verb: c.verbs[procedure].text, Target: target, Code: "ok",
 	})
 }
 
 // RecordRefused records that a request was rejected because of its credential.
 func (c *Calls) RecordRefused(r *http.Request, reason string) {
 	address := r.RemoteAddr
-	e := Entry{Stage: StageComplete, Principal: Principal{Kind: string(authn.KindAnonymous)}, Address: address, Method: r.URL.Path, Code: connect.CodeUnauthenticated.String(), Reason: reason}
+	e := Entry{Stage: stageComplete, Principal: Principal{Kind: string(authn.KindAnonymous)}, Address: address, Method: r.URL.Path, Code: connect.CodeUnauthenticated.String(), Reason: reason}
 	if v, known := c.verbs[r.URL.Path]; known {
 		e.Verb = v.text
 	}
@@ -117,7 +117,7 @@ func (c *Calls) RefusedNode(node, address, procedure, reason string) {
 		return
 	}
 	e := Entry{
-		Stage: StageComplete, Principal: Principal{Kind: KindNode, Name: node}, Address: address, Method: procedure,
+		Stage: stageComplete, Principal: Principal{Kind: KindNode, Name: node}, Address: address, Method: procedure,
 		Verb: c.verbs[procedure].text, Code: connect.CodePermissionDenied.String(), Reason: reason,
 	}
 	c.refuse(e, callerOf(&e))
@@ -132,7 +132,7 @@ func (c *Calls) RecordDenied(ctx context.Context, entityType, entityID, commandI
 	}
 	e := k.entry
 	e.Policy = k.policy.Load()
-	e.Stage, e.Code = StageComplete, connect.CodePermissionDenied.String()
+	e.Stage, e.Code = stageComplete, connect.CodePermissionDenied.String()
 	e.Type, e.ID, e.CommandID = entityType, entityID, commandID
 	c.refuse(e, callerOf(&e))
 }
@@ -164,7 +164,7 @@ type call struct {
 	entry   Entry
 	policy  atomic.Uint64 // the latest revision passed to Decided
 	request proto.Message // not yet added to entry; nil if nothing is left to add
-	begun   bool          // a line of StageReceived was written
+	begun   bool          // a line of stageReceived was written
 }
 
 // withRequest returns the entry with the fields of the request added. They are added
@@ -236,7 +236,7 @@ func (c *Calls) Pass(e Entry) {
 	if c == nil || !c.opts.All {
 		return
 	}
-	if e.Stage = StageReceived; e.Verb == "" {
+	if e.Stage = stageReceived; e.Verb == "" {
 		e.Verb = c.verbs[e.Method].text
 	}
 	c.log.Add(e)
@@ -258,7 +258,7 @@ func (c *Calls) write(k *call, err error) {
 		return
 	}
 	e := k.withRequest()
-	e.Stage, e.Code = StageComplete, "ok"
+	e.Stage, e.Code = stageComplete, "ok"
 	if err != nil {
 		e.Code = code.String()
 	}
@@ -275,7 +275,7 @@ func (c *Calls) begin(ctx context.Context, k *call) error {
 	k.entry.Call = c.log.Call()
 	k.begun = true
 	e := k.withRequest()
-	e.Stage = StageReceived
+	e.Stage = stageReceived
 	if err := c.log.Write(ctx, e); err != nil {
 		if c.opts.Continue {
 			return nil

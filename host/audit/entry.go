@@ -10,8 +10,8 @@ import (
 // Stages of a call. A change gets a line of each stage, and any other call
 // gets only a line of the last stage.
 const (
-	StageReceived = "received" // the call was authorized and the change is about to be made
-	StageComplete = "complete" // the call has ended with Code
+	stageReceived = "received" // the call was authorized and the change is about to be made
+	stageComplete = "complete" // the call has ended with Code
 )
 
 // Via returns the value of Entry.Via for a call that was forwarded by
@@ -47,7 +47,7 @@ type Entry struct {
 	CommandID string    `json:"command,omitempty"` // command id
 	Target    string    `json:"target,omitempty"`  // other subjects of the call: NAME=VALUE separated by spaces, ambiguous values quoted
 	Result    string    `json:"result,omitempty"`  // the result of a change, in the format of Target
-	Code      string    `json:"code,omitempty"`    // outcome, for StageComplete: ok, or the code of the error
+	Code      string    `json:"code,omitempty"`    // outcome, for stageComplete: ok, or the code of the error
 	Reason    string    `json:"reason,omitempty"`  // why a credential or a node was rejected
 	Policy    uint64    `json:"policy,omitempty"`  // revision of the roles that decided; 0 if none did
 	Left      uint64    `json:"leftOut,omitempty"` // rejected calls of this caller that got no line since its previous line
@@ -62,7 +62,7 @@ type line struct {
 	Lost uint64 `json:"lost,omitempty"`
 	// Torn means that the previous line was written only in part.
 	Torn       bool        `json:"torn,omitempty"`
-	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // set for StageCheckpoint
+	Checkpoint *checkpoint `json:"checkpoint,omitempty"` // set for stageCheckpoint
 	Prev       string      `json:"prev"`
 }
 

@@ -19,9 +19,9 @@ type file struct {
 	torn bool   // the last line was incomplete; its newline has been added
 }
 
-// RotatedName returns the name of the nth rotated file of a log, from 1 for the
+// rotatedName returns the name of the nth rotated file of a log, from 1 for the
 // newest.
-func RotatedName(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
+func rotatedName(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
 
 // hashOf returns the SHA-256 of a line without its newline, in hex.
 func hashOf(text []byte) string {
@@ -76,7 +76,7 @@ func (o *file) resume(path string) error {
 // resumeRotated continues the chain of the previous file, if that file
 // exists.
 func (o *file) resumeRotated(path string) error {
-	f, err := os.Open(RotatedName(path, 1))
+	f, err := os.Open(rotatedName(path, 1))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -114,9 +114,9 @@ func rotate(path string, keep int) error {
 	for n := keep; n > 0; n-- {
 		from := path
 		if n > 1 {
-			from = RotatedName(path, n-1)
+			from = rotatedName(path, n-1)
 		}
-		if err := os.Rename(from, RotatedName(path, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Rename(from, rotatedName(path, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

@@ -44,8 +44,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// ErrFull means that the queue of lines is full.
-var ErrFull = errors.New("too many audit records wait to be written")
+// errFull means that the queue of lines is full.
+var errFull = errors.New("too many audit records wait to be written")
 
 // errClosed means that Run has returned.
 var errClosed = errors.New("the audit log is closed")
@@ -119,7 +119,7 @@ func (l *Log) Add(e Entry) {
 func (l *Log) Write(ctx context.Context, e Entry) error {
 	written := make(chan error, 1)
 	if !l.enqueue(e, written) {
-		return ErrFull
+		return errFull
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -161,7 +161,7 @@ func (l *Log) Run(ctx context.Context) {
 		case q := <-l.queue:
 			l.write(l.batch(q))
 		case <-look.C:
-			l.sign(CheckpointEvery)
+			l.sign(checkpointEvery)
 		case <-ctx.Done():
 			for {
 				select {
@@ -186,7 +186,7 @@ func (l *Log) sign(age time.Duration) {
 }
 
 func (l *Log) checkpoint() *queued {
-	return &queued{line: line{Time: l.opts.Now().UTC(), Node: l.opts.Node, Entry: Entry{Stage: StageCheckpoint}}, checkpoint: true}
+	return &queued{line: line{Time: l.opts.Now().UTC(), Node: l.opts.Node, Entry: Entry{Stage: stageCheckpoint}}, checkpoint: true}
 }
 
 // batch returns first with further lines from the queue, up to maxBatch.
@@ -205,7 +205,7 @@ func (l *Log) batch(first *queued) []*queued {
 
 // write writes a batch and reports the result to the waiting callers.
 func (l *Log) write(batch []*queued) {
-	if l.opts.Signer != nil && !batch[0].checkpoint && l.opts.Now().Sub(l.signed) >= CheckpointEvery {
+	if l.opts.Signer != nil && !batch[0].checkpoint && l.opts.Now().Sub(l.signed) >= checkpointEvery {
 		batch = append([]*queued{l.checkpoint()}, batch...)
 	}
 	awaited := 0

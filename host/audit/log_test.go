@@ -32,7 +32,7 @@ func written(t *testing.T, o Options, n int) {
 	l, stop := started(t, o)
 	defer stop()
 	for i := range n {
-		e := Entry{Stage: StageComplete, Method: "/a.B/C", ID: fmt.Sprint("e", i), Code: "ok"}
+		e := Entry{Stage: stageComplete, Method: "/a.B/C", ID: fmt.Sprint("e", i), Code: "ok"}
 		if i%2 == 0 {
 			l.Add(e)
 		} else if err := l.Write(t.Context(), e); err != nil {
@@ -75,7 +75,7 @@ func TestLogContinuesChainOfEarlierStart(t *testing.T) {
 	}
 	o.Keep = 3
 	written(t, o, 20)
-	if err := os.Remove(RotatedName(o.Path, 4)); err != nil { // left over from Keep: 50
+	if err := os.Remove(rotatedName(o.Path, 4)); err != nil { // left over from Keep: 50
 		t.Fatal(err)
 	}
 	if r, err := Verify(o.Path, "", ""); err != nil || r.Files != 4 || r.From == "" {
@@ -204,7 +204,7 @@ func TestQueueIsBounded(t *testing.T) {
 	for range maxQueued + 10 {
 		l.Add(Entry{ID: "a"})
 	}
-	if err := l.Write(t.Context(), Entry{}); !errors.Is(err, ErrFull) {
+	if err := l.Write(t.Context(), Entry{}); !errors.Is(err, errFull) {
 		t.Errorf("a full queue: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -220,7 +220,7 @@ func TestLinesAreBounded(t *testing.T) {
 	path := logPath(t)
 	l, stop := started(t, Options{Path: path, Node: "n1"})
 	for _, text := range []string{strings.Repeat("\x01", 4096), strings.Repeat("<\u2028", 2048), strings.Repeat("é", 4096), "\xff\xfe" + strings.Repeat("\xff", 600)} {
-		e := Entry{Stage: StageComplete, Principal: Principal{"jwt", text}, Address: text, Method: text, Type: text, ID: text, CommandID: text, Target: text, Result: text}
+		e := Entry{Stage: stageComplete, Principal: Principal{"jwt", text}, Address: text, Method: text, Type: text, ID: text, CommandID: text, Target: text, Result: text}
 		if err := l.Write(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +279,7 @@ func BenchmarkAdd(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	go l.Run(ctx)
 	defer func() { cancel(); <-l.closed }()
-	e := Entry{Stage: StageComplete, Principal: Principal{"token", "ann"}, Address: "127.0.0.1:4000", Method: "/hostd.entity.v1.EntityService/SendCommand", Verb: "invoke", Type: "order", ID: "o-1", CommandID: "c-1", Code: "ok"}
+	e := Entry{Stage: stageComplete, Principal: Principal{"token", "ann"}, Address: "127.0.0.1:4000", Method: "/hostd.entity.v1.EntityService/SendCommand", Verb: "invoke", Type: "order", ID: "o-1", CommandID: "c-1", Code: "ok"}
 	b.ReportAllocs()
 	for b.Loop() {
 		for len(l.queue) > maxQueued-1 {

@@ -14,19 +14,19 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// StageCheckpoint is the stage of a line that the node signs.
-const StageCheckpoint = "checkpoint"
+// stageCheckpoint is the stage of a line that the node signs.
+const stageCheckpoint = "checkpoint"
 
-// CheckpointEvery bounds how long lines stay unsigned. The first line after
+// checkpointEvery bounds how long lines stay unsigned. The first line after
 // that time is preceded by a checkpoint.
-const CheckpointEvery = time.Hour
+const checkpointEvery = time.Hour
 
 // checkpointSlack is a tolerance for lines whose time is older than their place
 // in the file, because lines wait in the queue.
 const checkpointSlack = time.Minute
 
-// Checkpoint is a signature of all lines before the line that contains it.
-type Checkpoint struct {
+// checkpoint is a signature of all lines before the line that contains it.
+type checkpoint struct {
 	Key       []byte `json:"key"` // public Ed25519 key
 	Signature []byte `json:"signature"`
 }
@@ -70,7 +70,7 @@ func (s *Signer) Public() string {
 
 // sign makes l a checkpoint of all lines before it. l.Prev must be set.
 func (s *Signer) sign(l *line) {
-	l.Checkpoint = &Checkpoint{Key: s.key.Public().(ed25519.PublicKey), Signature: ed25519.Sign(s.key, l.signedBytes())}
+	l.Checkpoint = &checkpoint{Key: s.key.Public().(ed25519.PublicKey), Signature: ed25519.Sign(s.key, l.signedBytes())}
 }
 
 // signedBytes returns the bytes that the signature of a checkpoint covers.

@@ -41,7 +41,7 @@ func signedLog(t *testing.T, s *Signer) (path string, lines [][]byte) {
 	for range 2 {
 		l, stop := started(t, Options{Path: path, Node: "n1", Now: clock.now, Signer: s})
 		for range 5 {
-			if err := l.Write(t.Context(), Entry{Stage: StageComplete, Method: "/a.B/C", ID: "e", Code: "ok"}); err != nil {
+			if err := l.Write(t.Context(), Entry{Stage: stageComplete, Method: "/a.B/C", ID: "e", Code: "ok"}); err != nil {
 				t.Fatal(err)
 			}
 			clock.advance(40 * time.Minute)

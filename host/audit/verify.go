@@ -53,10 +53,10 @@ func (f *Fault) Error() string { return fmt.Sprintf("%s:%d: %s", f.File, f.Line,
 func Files(path string) ([]string, error) {
 	var out []string
 	for n := 1; ; n++ {
-		if _, err := os.Stat(RotatedName(path, n)); err != nil {
+		if _, err := os.Stat(rotatedName(path, n)); err != nil {
 			break
 		}
-		out = append([]string{RotatedName(path, n)}, out...)
+		out = append([]string{rotatedName(path, n)}, out...)
 	}
 	if _, err := os.Stat(path); err == nil {
 		return append(out, path), nil
@@ -73,7 +73,7 @@ func Files(path string) ([]string, error) {
 // If head is set, a line with that hash must exist. If key is set, all
 // checkpoints must be signed by it, there must be at least one checkpoint,
 // and after the first checkpoint no line may be unsigned for much longer
-// than CheckpointEvery.
+// than checkpointEvery.
 //
 // The node may write to the log at the same time, so the last line may be torn.
 // The error is a *Fault or an I/O error; the report then covers what was read
@@ -174,7 +174,7 @@ func (v *verifier) checkpoint(l *line, whole bool) (fault string) {
 	r := &v.report
 	if !whole || l.Checkpoint == nil {
 		r.Unsigned++
-		if v.key != "" && r.Checkpoints > 0 && whole && l.Time.Sub(r.Signed) > CheckpointEvery+checkpointSlack {
+		if v.key != "" && r.Checkpoints > 0 && whole && l.Time.Sub(r.Signed) > checkpointEvery+checkpointSlack {
 			return "has no checkpoint since " + r.Signed.Format(time.RFC3339) + ": checkpoints between them were removed"
 		}
 		return ""

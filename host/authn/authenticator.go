@@ -271,7 +271,7 @@ func (s *session) isExpired(now time.Time) bool {
 }
 
 // leewayOf returns how long after its expiry a credential is accepted.
-func leewayOf(k Kind) time.Duration {
+func leewayOf(k kind) time.Duration {
 	if k == KindJWT {
 		return jwtLeeway
 	}
@@ -303,7 +303,7 @@ func (a *Authenticator) authenticate(r *http.Request) (p *Principal, credential 
 // issuer only if fetch is set, and then at most fetchPatience.
 func (a *Authenticator) verify(ctx context.Context, credential string, fetch bool) (*Principal, *failure) {
 	switch {
-	case strings.HasPrefix(credential, TokenPrefix):
+	case strings.HasPrefix(credential, tokenPrefix):
 		hash := sha256.Sum256([]byte(credential))
 		p, kept := a.tokens.Load().find(hash), a.kept.Load().find(hash)
 		if p == nil {
@@ -336,7 +336,7 @@ func methodOf(r *http.Request) string {
 	}
 	_, credential, _ := strings.Cut(header[0], " ")
 	switch {
-	case strings.HasPrefix(credential, TokenPrefix):
+	case strings.HasPrefix(credential, tokenPrefix):
 		return string(KindToken)
 	case strings.Count(credential, ".") == 2:
 		return string(KindJWT)

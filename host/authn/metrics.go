@@ -10,7 +10,7 @@ type metrics struct {
 	reloads  *prometheus.CounterVec // by source
 	streams  prometheus.Counter
 
-	kinds map[Kind]prometheus.Counter // counters of requests, by kind
+	kinds map[kind]prometheus.Counter // counters of requests, by kind
 }
 
 // newMetrics registers the metrics, unless r is nil.
@@ -28,9 +28,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		streams: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "hostd_auth_streams_ended_total", Help: "Streams ended because their credential expired or was revoked.",
 		}),
-		kinds: map[Kind]prometheus.Counter{},
+		kinds: map[kind]prometheus.Counter{},
 	}
-	for _, k := range []Kind{KindAnonymous, KindToken, KindJWT, KindCertificate} {
+	for _, k := range []kind{KindAnonymous, KindToken, KindJWT, KindCertificate} {
 		m.kinds[k] = m.requests.WithLabelValues(string(k))
 	}
 	for _, source := range []string{"token-file", "jwt-keys-file", "oidc-issuer"} {

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/host/principal"
 )
 
-// Kind is the kind of credential that identified a principal.
-type Kind = principal.Kind
+// kind is the kind of credential that identified a principal.
+type kind = principal.Kind
 
 // Values of Kind.
 const (

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// TokenPrefix starts every static token, so that scanners find a leaked
+	// tokenPrefix starts every static token, so that scanners find a leaked
 	// token, for example in a repository.
-	TokenPrefix = "hst_"
+	tokenPrefix = "hst_"
 	tokenBytes  = 32 // bytes of random data
 	tokenDigits = 43 // base 62 digits of tokenBytes bytes
 )
@@ -24,7 +24,7 @@ func NewToken() string {
 	var random [tokenBytes]byte
 	_, _ = rand.Read(random[:]) // never fails, see crypto/rand
 	digits := new(big.Int).SetBytes(random[:]).Text(62)
-	return TokenPrefix + strings.Repeat("0", tokenDigits-len(digits)) + digits
+	return tokenPrefix + strings.Repeat("0", tokenDigits-len(digits)) + digits
 }
 
 // TokenLine returns the line for a token in a token file. A zero expires is

@@ -100,7 +100,7 @@ func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
 // isToken reports whether a line is a static token or a JWT itself, instead of
 // the hash of one.
 func isToken(line string) bool {
-	return !strings.Contains(line, ":") && (strings.HasPrefix(line, TokenPrefix) || strings.Count(line, ".") == 2)
+	return !strings.Contains(line, ":") && (strings.HasPrefix(line, tokenPrefix) || strings.Count(line, ".") == 2)
 }
 
 // keptTokens returns the table of the tokens in the metadata.

@@ -32,7 +32,7 @@ func TestTokensAreFoundByTheirHashes(t *testing.T) {
 	if p := table.find(access.HashToken(other)); p == nil || p.Name != "ann@example.org" || !p.Expires.Equal(end) {
 		t.Errorf("the last token is of %+v", p)
 	}
-	for _, wrong := range []string{"", TokenPrefix, one[:len(one)-1], one + "0", NewToken(), strings.ToUpper(one)} {
+	for _, wrong := range []string{"", tokenPrefix, one[:len(one)-1], one + "0", NewToken(), strings.ToUpper(one)} {
 		if p := table.find(access.HashToken(wrong)); p != nil {
 			t.Errorf("%q is of %+v", wrong, p)
 		}
@@ -43,7 +43,7 @@ func TestNewTokens(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
 		token := NewToken()
-		if len(token) != len(TokenPrefix)+tokenDigits || !strings.HasPrefix(token, TokenPrefix) || seen[token] {
+		if len(token) != len(tokenPrefix)+tokenDigits || !strings.HasPrefix(token, tokenPrefix) || seen[token] {
 			t.Fatalf("%q is no new token", token)
 		}
 		seen[token] = true
@@ -79,7 +79,7 @@ func TestInvalidTokenFilesAreRejected(t *testing.T) {
 		if _, err := parseTokens([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%.80q: %v, want %q", c.text, err, c.says)
 		}
-		if _, err := parseTokens([]byte(c.text)); err != nil && (strings.Contains(err.Error(), hash[:8]) || strings.Contains(err.Error(), TokenPrefix)) {
+		if _, err := parseTokens([]byte(c.text)); err != nil && (strings.Contains(err.Error(), hash[:8]) || strings.Contains(err.Error(), tokenPrefix)) {
 			t.Errorf("%.80q: the error tells what is in the file: %v", c.text, err)
 		}
 	}

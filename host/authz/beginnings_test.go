@@ -18,7 +18,7 @@ func TestVisiblePrefixes(t *testing.T) {
 		return access.Rule{Effect: access.Deny, Verbs: []string{access.Read}, Types: []string{"a"}, IDPrefixes: prefixes}
 	}
 	var many []string
-	for i := range MaxBeginnings + 1 {
+	for i := range maxBeginnings + 1 {
 		many = append(many, fmt.Sprintf("%02d/", i))
 	}
 	for name, tt := range map[string]struct {
@@ -36,7 +36,7 @@ func TestVisiblePrefixes(t *testing.T) {
 		"as far as they are asked":    {[]access.Rule{allow(nil, []string{"x/", "y/"})}, "ann", "x", []string{"x/"}},
 		"denied in part":              {[]access.Rule{allow(nil, []string{"x/"}), deny("x/1")}, "ann", "", nil},
 		"denied beside what is asked": {[]access.Rule{allow(nil, []string{"x/"}), deny("y/")}, "ann", "x", []string{"x/"}},
-		"as many as there may be":     {[]access.Rule{allow(nil, many[:MaxBeginnings])}, "ann", "", many[:MaxBeginnings]},
+		"as many as there may be":     {[]access.Rule{allow(nil, many[:maxBeginnings])}, "ann", "", many[:maxBeginnings]},
 		"more":                        {[]access.Rule{allow(nil, many)}, "ann", "", nil},
 	} {
 		who, err := principal.New(principal.Token, tt.caller, nil)

@@ -295,14 +295,14 @@ func (t *Table) Reaches(p *principal.Principal, entityType string) bool {
 	return false
 }
 
-// MaxBeginnings bounds the number of prefixes that Beginnings returns.
-const MaxBeginnings = 16
+// maxBeginnings bounds the number of prefixes that Beginnings returns.
+const maxBeginnings = 16
 
 // Beginnings returns the prefixes of the ids that the caller may access, if a
 // call is about all ids of a type with a certain prefix and isn't allowed for
 // all of them. The result is sorted, and no element is a prefix of another. It
 // is nil if a rule denies anything that the call is about, or if there would be
-// more than MaxBeginnings elements.
+// more than maxBeginnings elements.
 func (t *Table) Beginnings(p *principal.Principal, c Call) []string {
 	if c.Types != One || c.IDs != Beginning || c.Verb <= 0 || int(c.Verb) >= verbs {
 		return nil
@@ -336,7 +336,7 @@ func (t *Table) Beginnings(p *principal.Principal, c Call) []string {
 			out = append(out, b)
 		}
 	}
-	if len(out) > MaxBeginnings {
+	if len(out) > maxBeginnings {
 		return nil
 	}
 	return out

@@ -67,7 +67,7 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 	}
 	in.to = to
 	if !begun && len(in.Metadata.View().Activations()) > 0 {
-		return fmt.Errorf("%w: the cluster serves entity types", ErrNotEmpty)
+		return fmt.Errorf("%w: the cluster serves entity types", errNotEmpty)
 	}
 	return nil
 }

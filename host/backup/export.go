@@ -16,7 +16,7 @@ import (
 )
 
 // node is the Part of this node or of another node. If an error wraps a
-// NotLeaderError, ErrUnknownOutcome or ErrUnreachable, the caller may retry
+// NotLeaderError, errUnknownOutcome or errUnreachable, the caller may retry
 // at the current leader of the shard.
 type node interface {
 	FreezeExecutors(ctx context.Context, export string, d time.Duration) error
@@ -28,13 +28,13 @@ type node interface {
 	Chunk(ctx context.Context, shard sharding.ShardID, body []byte) error
 }
 
-// ErrUnreachable means that the node cannot be reached.
-var ErrUnreachable = errors.New("the node is unreachable")
+// errUnreachable means that the node cannot be reached.
+var errUnreachable = errors.New("the node is unreachable")
 
-// ErrUnsettled means that there was no moment at which all shards stood still,
+// errUnsettled means that there was no moment at which all shards stood still,
 // because leaders changed or nodes came and went. Nothing was done; the caller
 // may retry.
-var ErrUnsettled = errors.New("shards changed their leaders during the export; retry")
+var errUnsettled = errors.New("shards changed their leaders during the export; retry")
 
 // allParts coordinates an export or import on the node that a client has
 // called. It uses the parts of all nodes. It is safe for concurrent use.
@@ -180,12 +180,12 @@ func (c *allParts) takeCuts(ctx context.Context, export string) (m *moment, err 
 			return nil, ctx.Err()
 		}
 	}
-	return nil, fmt.Errorf("%w: %w", ErrUnsettled, err)
+	return nil, fmt.Errorf("%w: %w", errUnsettled, err)
 }
 
 func again(err error) bool {
 	var notLeader *sharding.NotLeaderError
-	return errors.As(err, &notLeader) || errors.Is(err, ErrUnsettled) || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrUnknownOutcome)
+	return errors.As(err, &notLeader) || errors.Is(err, errUnsettled) || errors.Is(err, errUnreachable) || errors.Is(err, errUnknownOutcome)
 }
 
 func (c *allParts) attempt(ctx context.Context, export string, freeze time.Duration) (*moment, error) {
@@ -198,7 +198,7 @@ func (c *allParts) attempt(ctx context.Context, export string, freeze time.Durat
 	for node, shards := range leaders {
 		n, err := c.nodes.node(node)
 		if err != nil {
-			return m, fmt.Errorf("%w: %w", ErrUnreachable, err)
+			return m, fmt.Errorf("%w: %w", errUnreachable, err)
 		}
 		m.nodes[node] = n
 		names = append(names, node)
@@ -255,7 +255,7 @@ func (m *moment) confirm(ctx context.Context, node sharding.NodeID, shards []sha
 	}
 	for i, shard := range shards {
 		if cut := m.cuts[shard]; i >= len(indexes) || cut.ID != shard || indexes[i] != cut.Index {
-			return fmt.Errorf("%w: shard %d changed its leader", ErrUnsettled, shard)
+			return fmt.Errorf("%w: shard %d changed its leader", errUnsettled, shard)
 		}
 	}
 	return nil

@@ -82,7 +82,7 @@ func TestExportsFreezeExecutorsBriefly(t *testing.T) {
 		t.Errorf("executors were frozen for %v, want %v", s.froze, want)
 	}
 	s.seen, s.fails = nil, cutAttempts
-	if _, err := c.takeCuts(t.Context(), "e"); !errors.Is(err, ErrUnsettled) {
+	if _, err := c.takeCuts(t.Context(), "e"); !errors.Is(err, errUnsettled) {
 		t.Errorf("shards that never stand still: %v", err)
 	}
 }

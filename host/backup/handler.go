@@ -142,7 +142,7 @@ func (s *journalHandler) ImportJournal(ctx context.Context, stream *connect.Clie
 		return nil, err
 	}
 	got, err := s.backups.Import(ctx, r, stream.Msg().GetWithSecurityRoles())
-	var invalid *InvalidFileError
+	var invalid *invalidFileError
 	if errors.As(err, &invalid) {
 		return nil, status.Public(s.log, status.Argument(invalid.Reason))
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrNotEmpty means that the cluster holds entities, or that the import of
+// errNotEmpty means that the cluster holds entities, or that the import of
 // another file has begun. An import needs a cluster that has never held
 // anything.
-var ErrNotEmpty = errors.New("the cluster is not empty: an import needs a new cluster that has never had an entity type or an entity")
+var errNotEmpty = errors.New("the cluster is not empty: an import needs a new cluster that has never had an entity type or an entity")
 
 const (
 	// chunksBytes bounds the total size of the chunks of all shards, and
@@ -82,7 +82,7 @@ func (c *allParts) begin(ctx context.Context, id journal.ImportID, locate func(s
 	}
 	for _, s := range states {
 		if s.Begun && s.ID != id || !s.Begun && s.Entities > 0 {
-			return nil, false, fmt.Errorf("%w (shard %d)", ErrNotEmpty, s.Shard)
+			return nil, false, fmt.Errorf("%w (shard %d)", errNotEmpty, s.Shard)
 		}
 		in.shards[s.Shard].state = s
 		begun = begun || s.Begun
@@ -106,13 +106,13 @@ func (c *allParts) atLeader(ctx context.Context, shard sharding.ShardID, do func
 		if name, _, known := c.leaders.Leader(shard); !known {
 			err = &sharding.NotLeaderError{Shard: shard}
 		} else if n, nerr := c.nodes.node(name); nerr != nil {
-			err = fmt.Errorf("%w: %w", ErrUnreachable, nerr)
+			err = fmt.Errorf("%w: %w", errUnreachable, nerr)
 		} else {
 			attempt, cancel := context.WithTimeout(ctx, freezeTime)
 			err = do(attempt, n)
 			cancel()
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-				err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+				err = fmt.Errorf("%w: %w", errUnknownOutcome, err)
 			}
 		}
 		if err == nil || !again(err) || time.Now().After(until) {

@@ -10,7 +10,7 @@ type Imported struct {
 	Omitted []string
 }
 
-// InvalidFileError says why a file cannot be imported.
-type InvalidFileError struct{ Reason string }
+// invalidFileError says why a file cannot be imported.
+type invalidFileError struct{ Reason string }
 
-func (e *InvalidFileError) Error() string { return e.Reason }
+func (e *invalidFileError) Error() string { return e.Reason }

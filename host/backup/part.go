@@ -22,9 +22,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Log accepts proposals and ReadIndex requests. Its methods don't block; the
+// log accepts proposals and ReadIndex requests. Its methods don't block; the
 // results are passed to methods of Part.
-type Log interface {
+type log interface {
 	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
 	ReadIndex(shard sharding.ShardID, token uint64) error
 }
@@ -39,16 +39,16 @@ type leads interface {
 // PartOptions configures a Part. All fields except Clock and Logger are
 // required.
 type PartOptions struct {
-	Log     Log
+	Log     log
 	Machine *eventlog.Machine
 	Leads   leads
 	Clock   func() time.Time // nil means time.Now
 	Logger  *slog.Logger     // nil discards
 }
 
-// Foreign is set in the numbers of proposals and reads that do not belong to an
+// foreign is set in the numbers of proposals and reads that do not belong to an
 // executor. Executors use smaller numbers.
-const Foreign = uint64(1) << 63
+const foreign = uint64(1) << 63
 
 const (
 	// maxFreeze bounds how long executors are frozen at a time.
@@ -65,14 +65,14 @@ const (
 
 // Errors of a Part.
 var (
-	// ErrTooMany means that the maximum number of exports is running.
-	ErrTooMany = errors.New("too many exports are running; retry when one has ended")
-	// ErrUnknownCut means that the cut is no longer held. The export has to be
+	// errTooMany means that the maximum number of exports is running.
+	errTooMany = errors.New("too many exports are running; retry when one has ended")
+	// errUnknownCut means that the cut is no longer held. The export has to be
 	// restarted.
-	ErrUnknownCut = errors.New("the shard's state for the export was released; start the export again")
-	// ErrUnknownOutcome means that the chunk may or may not take effect. The
+	errUnknownCut = errors.New("the shard's state for the export was released; start the export again")
+	// errUnknownOutcome means that the chunk may or may not take effect. The
 	// progress of the import shows which.
-	ErrUnknownOutcome = errors.New("the outcome of a chunk is unknown")
+	errUnknownOutcome = errors.New("the outcome of a chunk is unknown")
 )
 
 // Part is one node's part in exports and imports. It is safe for concurrent
@@ -132,7 +132,7 @@ func (p *Part) Close() {
 		p.drop(name)
 	}
 	for number, ch := range p.waiting {
-		ch <- outcome{err: ErrUnknownOutcome}
+		ch <- outcome{err: errUnknownOutcome}
 		delete(p.waiting, number)
 	}
 	p.mu.Unlock()
@@ -167,9 +167,9 @@ func (p *Part) expect() (number uint64, ch chan outcome, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return 0, nil, ErrUnknownOutcome
+		return 0, nil, errUnknownOutcome
 	}
-	number, ch = Foreign|p.next.Add(1), make(chan outcome, 1)
+	number, ch = foreign|p.next.Add(1), make(chan outcome, 1)
 	p.waiting[number] = ch
 	return number, ch, nil
 }
@@ -313,7 +313,7 @@ func (p *Part) keep(name string, cuts []*eventlog.ShardExport) error {
 	defer p.mu.Unlock()
 	e := p.exports[name]
 	if p.closed || e == nil && len(p.exports) >= maxExports {
-		return ErrTooMany
+		return errTooMany
 	}
 	if e == nil {
 		e = &export{cuts: make(map[sharding.ShardID]*eventlog.ShardExport)}
@@ -343,7 +343,7 @@ func (p *Part) take(name string, shard sharding.ShardID) (*eventlog.ShardExport,
 	defer p.mu.Unlock()
 	e := p.exports[name]
 	if e == nil || e.cuts[shard] == nil {
-		return nil, ErrUnknownCut
+		return nil, errUnknownCut
 	}
 	e.timer.Reset(cutsLast)
 	c := e.cuts[shard]
@@ -433,7 +433,7 @@ func (p *Part) State(ctx context.Context, shards []sharding.ShardID) ([]State, e
 
 // Chunk proposes the body of an import entry to a shard that this node leads,
 // and returns when the entry was applied. The caller may retry if the error
-// wraps ErrUnknownOutcome or a NotLeaderError. Other errors come from the
+// wraps errUnknownOutcome or a NotLeaderError. Other errors come from the
 // journal and are permanent.
 func (p *Part) Chunk(ctx context.Context, shard sharding.ShardID, body []byte) error {
 	term, serves := p.opts.Leads.Lead(shard)
@@ -447,13 +447,13 @@ func (p *Part) Chunk(ctx context.Context, shard sharding.ShardID, body []byte) e
 	data := append(journal.AppendEntryHeader(make([]byte, 0, journal.EntryHeaderBytes+len(body)), journal.EntryImport, term, number), body...)
 	if err := p.opts.Log.Propose(shard, term, number, data); err != nil {
 		p.deliverOutcome(number, outcome{})
-		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+		return fmt.Errorf("%w: %w", errUnknownOutcome, err)
 	}
 	switch o := p.await(ctx, number, ch); {
 	case o.err == nil:
 		return nil
 	case errors.Is(o.err, eventlog.ErrFenced), !errors.Is(o.err, eventlog.ErrInvalid) && !errors.Is(o.err, eventlog.ErrSequence) && !errors.Is(o.err, eventlog.ErrChain):
-		return fmt.Errorf("%w: %w", ErrUnknownOutcome, o.err)
+		return fmt.Errorf("%w: %w", errUnknownOutcome, o.err)
 	default:
 		return o.err
 	}

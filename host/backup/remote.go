@@ -73,7 +73,7 @@ var kinds = []struct {
 	name string
 	err  error
 }{
-	{"unknown", ErrUnknownOutcome}, {"cut", ErrUnknownCut}, {"many", ErrTooMany},
+	{"unknown", errUnknownOutcome}, {"cut", errUnknownCut}, {"many", errTooMany},
 	{"not-empty", eventlog.ErrNotEmpty}, {"invalid", eventlog.ErrInvalid}, {"damaged", journal.ErrDamaged},
 }
 
@@ -106,14 +106,14 @@ func (e *remoteError) Error() string { return e.text }
 func (e *remoteError) Unwrap() error { return e.kind }
 
 // decode restores the error that another node encoded. It returns
-// ErrUnreachable for an error on the way to the node.
+// errUnreachable for an error on the way to the node.
 func decode(ctx context.Context, err error) error {
 	var theirs *connect.Error
 	if err == nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
 	if !errors.As(err, &theirs) || !connect.IsWireError(err) {
-		return &remoteError{err.Error(), ErrUnreachable}
+		return &remoteError{err.Error(), errUnreachable}
 	}
 	kind := theirs.Meta().Get(errorKind)
 	if kind == "leader" {
@@ -125,7 +125,7 @@ func decode(ctx context.Context, err error) error {
 		}
 	}
 	if theirs.Code() == connect.CodeUnavailable {
-		return &remoteError{theirs.Message(), ErrUnreachable}
+		return &remoteError{theirs.Message(), errUnreachable}
 	}
 	return theirs
 }

@@ -45,7 +45,7 @@ type Options struct {
 	Peers    connector
 	Metadata *cluster.Metadata
 	Modules  Modules
-	Rollouts Rollouts
+	Rollouts rollouts
 	Logger   *slog.Logger
 }
 
@@ -56,8 +56,8 @@ type Modules interface {
 	Activate(ctx context.Context, a modules.Activation) (modules.Activated, error)
 }
 
-// Rollouts manages modules that serve a type in part.
-type Rollouts interface {
+// rollouts manages modules that serve a type in part.
+type rollouts interface {
 	// Restore starts the rollout that a type had in another cluster. It returns
 	// the resulting rollout in this cluster: paused, or aborted except for
 	// entities that stay with the second module. It returns nil if nothing is
@@ -163,7 +163,7 @@ func (s *Service) describe(ctx context.Context) (cluster []byte, modules []journ
 
 // Import imports a file into a cluster that has never held anything. It
 // activates modules after all entities were imported, and opens the shards
-// after that. If the file is invalid, the error is an *InvalidFileError. Roles
+// after that. If the file is invalid, the error is an *invalidFileError. Roles
 // that allow the verb security are imported only if withBindings is set.
 func (s *Service) Import(ctx context.Context, r io.Reader, withBindings bool) (Imported, error) {
 	in := &importing{Options: s.opts, withBindings: withBindings, parts: s.parts, ctx: ctx}
@@ -182,11 +182,11 @@ func (s *Service) Import(ctx context.Context, r io.Reader, withBindings bool) (I
 // publicError converts errors that callers can act on to errors with a status.
 func publicError(err error) error {
 	switch {
-	case errors.Is(err, ErrNotEmpty):
+	case errors.Is(err, errNotEmpty):
 		return &status.RefusedError{Reason: err.Error()}
 	case errors.Is(err, archive.ErrDamaged), errors.Is(err, archive.ErrUnsupported):
-		return &InvalidFileError{Reason: err.Error()}
-	case errors.Is(err, ErrUnsettled), errors.Is(err, ErrTooMany), errors.Is(err, ErrUnknownCut), errors.Is(err, ErrUnknownOutcome), errors.Is(err, ErrUnreachable):
+		return &invalidFileError{Reason: err.Error()}
+	case errors.Is(err, errUnsettled), errors.Is(err, errTooMany), errors.Is(err, errUnknownCut), errors.Is(err, errUnknownOutcome), errors.Is(err, errUnreachable):
 		return fmt.Errorf("%w: %w", status.ErrNoMajority, err)
 	}
 	return err

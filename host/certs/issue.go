@@ -158,7 +158,7 @@ func (a *Authority) Issue(cert, key string, q Request) error {
 	}
 	if q.Cluster != "" {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
-		template.URIs = []*url.URL{NodeURI(q.Cluster, q.Name)}
+		template.URIs = []*url.URL{nodeURI(q.Cluster, q.Name)}
 		for _, h := range q.Hosts {
 			if ip := net.ParseIP(h); ip != nil {
 				template.IPAddresses = append(template.IPAddresses, ip)
@@ -184,8 +184,8 @@ const (
 	nodePath   = "/hostd/node/"
 )
 
-// NodeURI returns the URI that names a node in its certificate.
-func NodeURI(cluster, node string) *url.URL {
+// nodeURI returns the URI that names a node in its certificate.
+func nodeURI(cluster, node string) *url.URL {
 	return &url.URL{Scheme: nodeScheme, Host: cluster, Path: nodePath + node}
 }
 

@@ -135,7 +135,7 @@ func nodesOf(cluster string) verifier {
 }
 
 // nodeOf returns the one node of the cluster that a certificate names, either
-// by a URI, see NodeURI, or by the DNS name NODE.node.CLUSTER.
+// by a URI, see nodeURI, or by the DNS name NODE.node.CLUSTER.
 func nodeOf(leaf *x509.Certificate, cluster string) (string, error) {
 	node, strange := "", false
 	for _, name := range nodesNamed(leaf, cluster, &strange) {

@@ -50,17 +50,17 @@ func (b *AddressBook) LearnJoin(j *Joined) {
 	b.update()
 }
 
-// Learn applies a view of the metadata.
-func (b *AddressBook) Learn(view *meta.View) {
+// learn applies a view of the metadata.
+func (b *AddressBook) learn(view *meta.View) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.view = view
 	b.update()
 }
 
-// LearnGossip applies all nodes in the gossip, and the members among them that
+// learnGossip applies all nodes in the gossip, and the members among them that
 // have moved according to the GossipVerifier.
-func (b *AddressBook) LearnGossip(peers, moved []membership.Peer) {
+func (b *AddressBook) learnGossip(peers, moved []membership.Peer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.gossiped, b.moved = peers, moved
@@ -134,14 +134,6 @@ func (b *AddressBook) IsUnknownReplica(shard sharding.ShardID, replica sharding.
 	return shard != sharding.MetaShard || replica < view.NextReplica()
 }
 
-// Address returns where a node listens.
-func (b *AddressBook) Address(node sharding.NodeID) (string, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	address, ok := b.last[node]
-	return address, ok
-}
-
 // GossipAt returns where to send gossip to a node that announced address. A
 // node that started before the metadata had its address for nodes announces its
 // client address.
@@ -169,7 +161,7 @@ func (b *AddressBook) Follow(ctx context.Context, m *Metadata, also func(*meta.V
 		changed := m.Changed()
 		if view := m.View(); view != seen {
 			seen = view
-			b.Learn(view)
+			b.learn(view)
 			also(view)
 		}
 		select {

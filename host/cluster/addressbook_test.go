@@ -29,8 +29,8 @@ func TestGossipIsSentToPeerAddress(t *testing.T) {
 		}
 	}
 	b := NewAddressBook("n1", unheeded{})
-	b.Learn(m.View())
-	b.LearnGossip([]membership.Peer{
+	b.learn(m.View())
+	b.learnGossip([]membership.Peer{
 		{ID: "n2", Address: "n2.svc:7070", Gossip: "10.0.0.2:7070", Incarnation: 2},
 		{ID: "n3", Address: "10.0.0.3:7071", Gossip: "10.0.0.3:7071", Incarnation: 2},
 		{ID: "n4", Address: "n2.svc:7070", Gossip: "10.0.0.4:7070", Incarnation: 2}, // not a member

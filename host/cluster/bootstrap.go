@@ -102,8 +102,8 @@ func (f *Bootstrap) saveVote() error {
 	return nil
 }
 
-// HandleVoteRequest answers another node's request for this node's vote.
-func (f *Bootstrap) HandleVoteRequest(by bootstrap.Vote, back bool) (to sharding.NodeID, err error) {
+// handleVoteRequest answers another node's request for this node's vote.
+func (f *Bootstrap) handleVoteRequest(by bootstrap.Vote, back bool) (to sharding.NodeID, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	to = f.core.HandleRequest(by, back)
@@ -139,7 +139,7 @@ func (c *Control) BootstrapVote(ctx context.Context, r *peerv1.PledgeRequest) (*
 		return nil, errNotOpen
 	}
 	caller := peer.CallerOf(ctx)
-	to, err := f.HandleVoteRequest(bootstrap.Vote{Node: caller.Node, Start: caller.Incarnation, Round: r.GetRound(), Ordered: r.GetOrdered()}, r.GetBack())
+	to, err := f.handleVoteRequest(bootstrap.Vote{Node: caller.Node, Start: caller.Incarnation, Round: r.GetRound(), Ordered: r.GetOrdered()}, r.GetBack())
 	return &peerv1.PledgeResponse{NodeId: n.GetNodeId(), To: string(to)}, err
 }
 

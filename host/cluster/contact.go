@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// MaxAge is the maximum age of this node's metadata for decisions about
+// maxAge is the maximum age of this node's metadata for decisions about
 // callers, such as authorization.
-const MaxAge = time.Minute
+const maxAge = time.Minute
 
 // The period of Refresh is short enough that several reads may fail before
-// MaxAge has passed.
+// maxAge has passed.
 const (
 	refreshEvery = 15 * time.Second
 	refreshAgain = time.Second // pause after a failed read
@@ -45,14 +45,14 @@ func (c *contact) noteRead(asked time.Time) {
 	}
 }
 
-// Age returns how long ago this node had applied everything that the metadata
+// age returns how long ago this node had applied everything that the metadata
 // shard had committed. If it never had, Age returns years. It does not block.
-func (m *Metadata) Age() time.Duration {
+func (m *Metadata) age() time.Duration {
 	return m.contact.now().Sub(m.contact.began) - time.Duration(m.contact.at.Load())
 }
 
-// IsFresh reports whether Age is at most MaxAge.
-func (m *Metadata) IsFresh() bool { return m.Age() <= MaxAge }
+// IsFresh reports whether the age is at most maxAge.
+func (m *Metadata) IsFresh() bool { return m.age() <= maxAge }
 
 // Refresh reads the metadata periodically until ctx ends, so that Age is low
 // on a node that can read the metadata, even if no caller asks for it. Each

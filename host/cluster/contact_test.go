@@ -51,20 +51,20 @@ func TestMetadataAgeCountsFromLastRead(t *testing.T) {
 	if m.IsFresh() {
 		t.Error("fresh before anything was read")
 	}
-	if err := m.CatchUp(t.Context()); err != nil || m.Age() != 0 || !m.IsFresh() {
-		t.Fatalf("read: age %v, %v", m.Age(), err)
+	if err := m.CatchUp(t.Context()); err != nil || m.age() != 0 || !m.IsFresh() {
+		t.Fatalf("read: age %v, %v", m.age(), err)
 	}
-	now = now.Add(MaxAge)
+	now = now.Add(maxAge)
 	if !m.IsFresh() {
-		t.Errorf("too old at %v", m.Age())
+		t.Errorf("too old at %v", m.age())
 	}
 	now = now.Add(1)
 	if m.IsFresh() {
-		t.Errorf("fresh at %v", m.Age())
+		t.Errorf("fresh at %v", m.age())
 	}
 	e.parted.Store(true)
 	if err := m.refresh(t.Context()); err == nil || m.IsFresh() {
-		t.Errorf("nobody was reached: age %v, %v", m.Age(), err)
+		t.Errorf("nobody was reached: age %v, %v", m.age(), err)
 	}
 	e.parted.Store(false)
 
@@ -73,19 +73,19 @@ func TestMetadataAgeCountsFromLastRead(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if err := m.CatchUp(short); err == nil || m.IsFresh() {
-		t.Errorf("what was committed is not applied here: age %v, %v", m.Age(), err)
+		t.Errorf("what was committed is not applied here: age %v, %v", m.age(), err)
 	}
 	e.index = 3
-	if err := m.refresh(t.Context()); err != nil || m.Age() != 0 {
-		t.Errorf("read again: age %v, %v", m.Age(), err)
+	if err := m.refresh(t.Context()); err != nil || m.age() != 0 {
+		t.Errorf("read again: age %v, %v", m.age(), err)
 	}
 	// A read that began earlier and ends now must not increase the age.
-	if err := m.reach(t.Context(), now.Add(-time.Hour), 3); err != nil || m.Age() != 0 {
-		t.Errorf("an old reading: age %v, %v", m.Age(), err)
+	if err := m.reach(t.Context(), now.Add(-time.Hour), 3); err != nil || m.age() != 0 {
+		t.Errorf("an old reading: age %v, %v", m.age(), err)
 	}
 }
 
-// A node reads the metadata about four times per MaxAge even if nobody asks
+// A node reads the metadata about four times per maxAge even if nobody asks
 // for it. If the reads fail, the age of its metadata grows.
 func TestIdleNodeRefreshesMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestIdleNodeRefreshesMetadata(t *testing.T) {
 		synctest.Wait()
 		for range 600 {
 			if !m.IsFresh() {
-				t.Fatalf("the node is idle, and its metadata is %v old", m.Age())
+				t.Fatalf("the node is idle, and its metadata is %v old", m.age())
 			}
 			time.Sleep(time.Second)
 		}
@@ -105,14 +105,14 @@ func TestIdleNodeRefreshesMetadata(t *testing.T) {
 			t.Errorf("%d readings in ten minutes", n)
 		}
 		e.parted.Store(true)
-		time.Sleep(MaxAge + time.Second)
+		time.Sleep(maxAge + time.Second)
 		if m.IsFresh() {
-			t.Errorf("nobody is heard: age %v", m.Age())
+			t.Errorf("nobody is heard: age %v", m.age())
 		}
 		e.parted.Store(false)
 		time.Sleep(2 * refreshAgain)
 		if !m.IsFresh() {
-			t.Errorf("the leader is heard again: age %v", m.Age())
+			t.Errorf("the leader is heard again: age %v", m.age())
 		}
 		cancel()
 		<-ended
@@ -124,6 +124,6 @@ func TestIdleNodeRefreshesMetadata(t *testing.T) {
 func TestSingleNodeIsFresh(t *testing.T) {
 	m, _ := newMetadata(t)
 	if err := m.refresh(t.Context()); err != nil || !m.IsFresh() {
-		t.Errorf("age %v, %v", m.Age(), err)
+		t.Errorf("age %v, %v", m.age(), err)
 	}
 }

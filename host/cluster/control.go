@@ -20,8 +20,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Blobs stores the modules' bytes on this node.
-type Blobs interface {
+// blobs stores the modules' bytes on this node.
+type blobs interface {
 	Get(digest journal.Digest) ([]byte, error)
 	Put(wasm []byte) (digest journal.Digest, stored bool, err error)
 }
@@ -71,7 +71,7 @@ type ControlOptions struct {
 	// Recovered is closed when the metadata contains everything that this node
 	// knew to be committed when it started.
 	Recovered <-chan struct{}
-	Blobs     Blobs
+	Blobs     blobs
 	Disk      disk
 	Identity  *datadir.Record
 	// Distribution brings modules to this node, and Activations serves them.
@@ -209,7 +209,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	if err := o.verifyApplicant(ctx, asks); err != nil {
 		return nil, err
 	}
-	result, err := o.Metadata.DoHere(ctx, o.Metadata.View().Join(asks))
+	result, err := o.Metadata.doHere(ctx, o.Metadata.View().Join(asks))
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +276,7 @@ func (c *Control) Propose(ctx context.Context, command []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	result, err := o.Metadata.DoHere(ctx, command)
+	result, err := o.Metadata.doHere(ctx, command)
 	if errors.Is(err, meta.ErrInvalid) {
 		err = fmt.Errorf("%w: %w", peer.ErrRefused, err)
 	}
@@ -289,7 +289,7 @@ func (c *Control) ReadMeta(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return o.Metadata.ReadHere(ctx)
+	return o.Metadata.readHere(ctx)
 }
 
 // Report implements peer.Control.

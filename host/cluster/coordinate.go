@@ -341,7 +341,7 @@ func (l *leading) propose(ctx context.Context, term sharding.Term, command []byt
 	}
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
-	result, err := l.m.opts.Metadata.DoHere(ctx, command)
+	result, err := l.m.opts.Metadata.doHere(ctx, command)
 	if err != nil {
 		l.m.opts.Logger.Debug("a command of the coordinator has an unknown outcome", "error", err)
 		return nil, false

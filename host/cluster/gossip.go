@@ -33,7 +33,7 @@ func (h *GossipVerifier) Follow(ctx context.Context, gossip *membership.Membersh
 		changed := gossip.Changes()
 		peers := gossip.Nodes()
 		moved, open := h.verify(ctx, peers)
-		h.AddressBook.LearnGossip(peers, moved)
+		h.AddressBook.learnGossip(peers, moved)
 		for waiting := true; waiting; {
 			select {
 			case <-changed:

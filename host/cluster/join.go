@@ -28,9 +28,9 @@ const (
 	logSearching  = 10 * time.Second
 )
 
-// ErrNodeInUse means that another running node has this node's name. Rename
+// errNodeInUse means that another running node has this node's name. Rename
 // this node or stop the other node.
-var ErrNodeInUse = errors.New("the node id is already in use")
+var errNodeInUse = errors.New("the node id is already in use")
 
 // errLeft means that this node was ordered to leave the cluster and has left.
 var errLeft = errors.New("this node has left the cluster, and may not join again with this data directory")
@@ -204,10 +204,10 @@ func (e Entry) isLeft(answers []answer) bool {
 	})
 }
 
-// Clusters asks the seeds once which cluster they belong to. own reports
+// clusters asks the seeds once which cluster they belong to. own reports
 // whether a seed is in this node's cluster. others maps addresses of seeds in
 // other clusters to those clusters.
-func (e Entry) Clusters(ctx context.Context) (own bool, others map[string]string) {
+func (e Entry) clusters(ctx context.Context) (own bool, others map[string]string) {
 	others = map[string]string{}
 	for _, a := range e.probe(ctx) {
 		if a.GetClusterId() == e.Peers.Cluster() {
@@ -221,7 +221,7 @@ func (e Entry) Clusters(ctx context.Context) (own bool, others map[string]string
 
 // final reports whether a retry cannot succeed.
 func final(err error) bool {
-	return errors.Is(err, ErrNodeInUse) || errors.Is(err, peer.ErrWrongCluster) || errors.Is(err, peer.ErrRefused) || errors.Is(err, peer.ErrFormat)
+	return errors.Is(err, errNodeInUse) || errors.Is(err, peer.ErrWrongCluster) || errors.Is(err, peer.ErrRefused) || errors.Is(err, peer.ErrFormat)
 }
 
 // answer is the answer of a seed that belongs to a cluster.
@@ -392,7 +392,7 @@ func (e Entry) checkName(ctx context.Context, answers []answer) error {
 			}
 			r, err := e.Peers.Probe(ctx, peersAt(m))
 			if err == nil && r.GetNodeId() == string(e.Self.Node) && r.GetIncarnation() != e.Self.Incarnation {
-				return fmt.Errorf("%w: node %s of this cluster runs at %s; set a different node-id for this node", ErrNodeInUse, e.Self.Node, m.GetAddress())
+				return fmt.Errorf("%w: node %s of this cluster runs at %s; set a different node-id for this node", errNodeInUse, e.Self.Node, m.GetAddress())
 			}
 		}
 	}

@@ -35,8 +35,8 @@ const (
 	removeTimeout = 30 * time.Second
 )
 
-// Peers makes the calls to other nodes that a member initiates.
-type Peers interface {
+// peers makes the calls to other nodes that a member initiates.
+type peers interface {
 	// Report sends this node's report to the node that leads the metadata shard
 	// and returns that node's requests.
 	Report(ctx context.Context, leader sharding.NodeID, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
@@ -108,8 +108,8 @@ type Options struct {
 	Node     sharding.NodeID
 	Disk     string
 	Metadata *Metadata
-	Raft     Raft
-	Peers    Peers
+	Raft     raft
+	Peers    peers
 	Self     self
 	// Admitted is closed when the node may vote. The member does nothing
 	// before.
@@ -329,7 +329,7 @@ func (m *Member) awaitAdmission(ctx context.Context) bool {
 func (m *Member) pass(ctx context.Context) {
 	m.isSettled, m.lastPass = false, time.Now()
 	statuses, err := m.opts.Raft.Statuses()
-	if err != nil || !m.confirm(ctx, statuses) || m.opts.Metadata.StopError() != nil {
+	if err != nil || !m.confirm(ctx, statuses) || m.opts.Metadata.stopError() != nil {
 		return
 	}
 	// Read the index first, so that the view is at least as new as the index.

@@ -16,15 +16,15 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Log is the raft log of the metadata shard on the node that leads it.
-type Log interface {
+// log is the raft log of the metadata shard on the node that leads it.
+type log interface {
 	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
 	ReadIndex(shard sharding.ShardID, token uint64) error
 }
 
-// Remote calls the node that leads the metadata shard if that is a different
+// remote calls the node that leads the metadata shard if that is a different
 // node.
-type Remote interface {
+type remote interface {
 	// Propose has node run a command and returns the state machine's result. An
 	// error that wraps a *sharding.NotLeaderError or peer.ErrUnavailable means
 	// that the command had no effect. After any other error the outcome is
@@ -58,8 +58,8 @@ type Metadata struct {
 	contact      contact
 
 	mu      sync.Mutex
-	log     Log
-	remote  Remote
+	log     log
+	remote  remote
 	leader  sharding.ReplicaID
 	elected sharding.Term // the term in which this node was elected; 0 if it does not lead
 	noop    sharding.Term // highest term whose first entry is applied
@@ -97,7 +97,7 @@ func NewMetadata(state *meta.State, applied uint64) *Metadata {
 
 // Start sets the log and the connection to other nodes. Nothing can be
 // proposed before Start. nodes knows the nodes of the metadata replicas.
-func (m *Metadata) Start(log Log, remote Remote, nodes locator) {
+func (m *Metadata) Start(log log, remote remote, nodes locator) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.log, m.remote, m.nodes = log, remote, nodes
@@ -143,10 +143,10 @@ func (m *Metadata) leads() bool {
 	return m.log != nil && m.elected != 0 && m.elected == m.noop && m.stopped == nil
 }
 
-// StopError returns why this node's replica of the metadata shard has stopped
+// stopError returns why this node's replica of the metadata shard has stopped
 // applying, or nil if it has not. The view of a stopped replica is stale, so
 // nothing may be created, changed or removed because of it.
-func (m *Metadata) StopError() error {
+func (m *Metadata) stopError() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.stopped
@@ -223,7 +223,7 @@ func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) 
 	leads, remote := m.leads(), m.remote
 	m.mu.Unlock()
 	if leads {
-		return m.DoHere(ctx, command)
+		return m.doHere(ctx, command)
 	}
 	node, known := m.Leader()
 	if !known || remote == nil {
@@ -242,7 +242,7 @@ func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) 
 // whileAlive returns a context that ends when this node no longer hears from
 // node. Otherwise a call to node would wait until its deadline. done stops
 // the goroutine that watches the node and must be called.
-func (m *Metadata) whileAlive(ctx context.Context, remote Remote, node sharding.NodeID) (heard context.Context, done func()) {
+func (m *Metadata) whileAlive(ctx context.Context, remote remote, node sharding.NodeID) (heard context.Context, done func()) {
 	heard, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -265,11 +265,11 @@ func (m *Metadata) whileAlive(ctx context.Context, remote Remote, node sharding.
 	}
 }
 
-// DoHere runs a command as the leader of the metadata shard. If this node does
+// doHere runs a command as the leader of the metadata shard. If this node does
 // not lead, it fails with a *sharding.NotLeaderError and has no effect. A
 // command that is invalid fails with meta.ErrInvalid and is not proposed,
 // because replicas stop at an entry that they cannot apply.
-func (m *Metadata) DoHere(ctx context.Context, command []byte) ([]byte, error) {
+func (m *Metadata) doHere(ctx context.Context, command []byte) ([]byte, error) {
 	if err := meta.Check(command); err != nil {
 		return nil, err
 	}
@@ -328,7 +328,7 @@ func (m *Metadata) readIndex(ctx context.Context) (uint64, error) {
 	leads, remote := m.leads(), m.remote
 	m.mu.Unlock()
 	if leads {
-		return m.ReadHere(ctx)
+		return m.readHere(ctx)
 	}
 	node, known := m.Leader()
 	if !known || remote == nil {
@@ -359,9 +359,9 @@ func (m *Metadata) excludedError(err error) error {
 	return fmt.Errorf("%w: %w", m.notLeader(), err)
 }
 
-// ReadHere confirms with a ReadIndex that this node still leads the metadata
+// readHere confirms with a ReadIndex that this node still leads the metadata
 // shard and returns the index that a reader must have applied.
-func (m *Metadata) ReadHere(ctx context.Context) (uint64, error) {
+func (m *Metadata) readHere(ctx context.Context) (uint64, error) {
 	ch := make(chan read, 1)
 	m.mu.Lock()
 	if !m.leads() {

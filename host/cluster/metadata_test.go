@@ -111,7 +111,7 @@ func TestUnknownCommandIsNotProposed(t *testing.T) {
 
 // removing records a member's requests to its node's groups.
 type removing struct {
-	Raft
+	raft
 	asked []string
 }
 
@@ -141,7 +141,7 @@ func TestCommandOfALaterReleaseStopsTheMetadata(t *testing.T) {
 	log.commit(append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 99), later...))
 	log.commit(append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 100), meta.PutSetting("k", nil)...))
 
-	if err := m.StopError(); !errors.Is(err, journal.ErrUnsupported) || !errors.Is(err, meta.ErrUnsupported) || !strings.Contains(err.Error(), `"split_shard"`) {
+	if err := m.stopError(); !errors.Is(err, journal.ErrUnsupported) || !errors.Is(err, meta.ErrUnsupported) || !strings.Contains(err.Error(), `"split_shard"`) {
 		t.Errorf("stopped: %v", err)
 	}
 	if _, set := m.View().Setting("k"); set || m.AppliedIndex() != applied {
@@ -190,7 +190,7 @@ func TestSnapshotOfALaterReleaseStopsTheMetadata(t *testing.T) {
 		t.Errorf("caught up: %v", err)
 	}
 	m.OnInstalled(log.index+11, nil)
-	if err := m.StopError(); err != nil || m.AppliedIndex() != log.index+11 {
+	if err := m.stopError(); err != nil || m.AppliedIndex() != log.index+11 {
 		t.Errorf("after another snapshot: applied %d, stopped %v", m.AppliedIndex(), err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // noneAlive are peers that are all suspected.
-type noneAlive struct{ Peers }
+type noneAlive struct{ peers }
 
 func (noneAlive) IsAlive(sharding.NodeID) bool { return false }
 

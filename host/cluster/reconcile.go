@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Raft manages the node's replicas.
-type Raft interface {
+// raft manages the node's replicas.
+type raft interface {
 	CreateGroups([]raftgroup.GroupConfig) error
 	RemoveGroups([]raftgroup.ReplicaRef) error
 	ChangeMembers(shard sharding.ShardID, fence sharding.Term, change raftgroup.Change) error

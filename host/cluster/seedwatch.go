@@ -27,7 +27,7 @@ func (w *SeedWatch) Run(ctx context.Context) {
 	every := time.NewTicker(askSeeds)
 	defer every.Stop()
 	for {
-		own, others := w.Entrance.Entry().Clusters(ctx)
+		own, others := w.Entrance.Entry().clusters(ctx)
 		var strange error
 		for seed, cluster := range others {
 			err := fmt.Errorf("this node belongs to cluster %s, but its seed %s to cluster %s: correct the seeds or the data directory", w.Cluster, seed, cluster)

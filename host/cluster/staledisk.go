@@ -121,7 +121,7 @@ func (p *StaleDiskCheck) requestAttestations(ctx context.Context) {
 	id := p.opts.Identity.Now()
 	start := staledisk.Start{Node: id.Node, Attested: id.Attested, Requested: id.Requested}
 	index, view := p.opts.Metadata.AppliedIndex(), p.opts.Metadata.View()
-	p.opts.AddressBook.Learn(view)
+	p.opts.AddressBook.learn(view)
 	candidate := staledisk.New(start, index, votersOf(view, sharding.MetaShard))
 	verdict, err := Prove(ctx, p.opts.Entrance, candidate, start, p.opts.AddressBook, p.noteRefusal)
 	switch {

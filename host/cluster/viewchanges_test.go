@@ -14,7 +14,7 @@ import (
 )
 
 // allAlive are peers of which none is suspected.
-type allAlive struct{ Peers }
+type allAlive struct{ peers }
 
 func (allAlive) IsAlive(sharding.NodeID) bool { return true }
 

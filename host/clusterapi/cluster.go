@@ -144,13 +144,13 @@ var (
 	ErrUnknownSetting = status.New(connect.CodeNotFound, "the setting is not set; 'hostd setting ls' lists the settings")
 )
 
-// InvalidSettingError says why a value is invalid for a setting.
-type InvalidSettingError struct{ Reason string }
+// invalidSettingError says why a value is invalid for a setting.
+type invalidSettingError struct{ Reason string }
 
-func (e *InvalidSettingError) Error() string { return e.Reason }
+func (e *invalidSettingError) Error() string { return e.Reason }
 
 // Code implements status.Coded.
-func (e *InvalidSettingError) Code() connect.Code { return connect.CodeInvalidArgument }
+func (e *invalidSettingError) Code() connect.Code { return connect.CodeInvalidArgument }
 
 // unfinishedError: the operation was accepted, but had not taken full effect
 // when the time of the call was over. It describes the remaining work.

@@ -19,7 +19,7 @@ func TestErrorCodes(t *testing.T) {
 		{ErrUnknownNode, connect.CodeNotFound},
 		{ErrUnknownShard, connect.CodeNotFound},
 		{ErrUnknownSetting, connect.CodeNotFound},
-		{&InvalidSettingError{Reason: "dead after 0s"}, connect.CodeInvalidArgument},
+		{&invalidSettingError{Reason: "dead after 0s"}, connect.CodeInvalidArgument},
 		{&unfinishedError{"n2 still leads 3 of 4 shards"}, connect.CodeDeadlineExceeded},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("wrapped: %w", c.err)} {

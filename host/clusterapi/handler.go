@@ -107,7 +107,7 @@ type Options struct {
 	Roles        RoleStore
 	Owners       TypeOwners          // required with Settings and Roles
 	Lines        *modules.GuestLines // the log lines of the node's guests
-	Types        Types
+	Types        types
 	Counters     Counters
 	Guests       Sampler
 
@@ -119,8 +119,8 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Types knows the entity types that modules serve.
-type Types interface {
+// types knows the entity types that modules serve.
+type types interface {
 	// CheckType returns an error if no module serves the type.
 	CheckType(ctx context.Context, entityType string) error
 }

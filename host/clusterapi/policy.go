@@ -15,7 +15,7 @@ import (
 // Policies changes the policy of the cluster, on any node.
 type Policies interface {
 	// SetPolicy changes the fields that are not nil and returns the policy when
-	// the change is durable. It fails with an *InvalidSettingError if a value is
+	// the change is durable. It fails with an *invalidSettingError if a value is
 	// out of range, and with a *status.RefusedError if the cluster version does
 	// not support the value.
 	SetPolicy(ctx context.Context, c PolicyChange) (Policy, error)
@@ -58,12 +58,12 @@ func (s *policyService) SetPolicy(ctx context.Context, req *connect.Request[clus
 	if m.DeadAfter != nil {
 		after := m.GetDeadAfter().AsDuration().Truncate(time.Millisecond) // the metadata has milliseconds
 		if after <= 0 {
-			return nil, status.Public(s.log, &InvalidSettingError{Reason: "dead-after must be at least 1ms, because unreachable nodes would be declared dead at once"})
+			return nil, status.Public(s.log, &invalidSettingError{Reason: "dead-after must be at least 1ms, because unreachable nodes would be declared dead at once"})
 		}
 		c.DeadAfter = &after
 	}
 	if c == (PolicyChange{}) {
-		return nil, status.Public(s.log, &InvalidSettingError{Reason: "the request changes nothing: set replication, min-members, rebalance or dead-after"})
+		return nil, status.Public(s.log, &invalidSettingError{Reason: "the request changes nothing: set replication, min-members, rebalance or dead-after"})
 	}
 	p, err := s.policies.SetPolicy(ctx, c)
 	if err != nil {

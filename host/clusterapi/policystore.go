@@ -27,7 +27,7 @@ func (s policyStore) SetPolicy(ctx context.Context, c PolicyChange) (Policy, err
 	}
 	switch {
 	case errors.Is(err, meta.ErrInvalid):
-		return Policy{}, &InvalidSettingError{Reason: err.Error()}
+		return Policy{}, &invalidSettingError{Reason: err.Error()}
 	case errors.Is(err, meta.ErrClusterVersion):
 		return Policy{}, &status.RefusedError{Reason: err.Error()}
 	case err != nil:

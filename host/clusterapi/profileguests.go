@@ -32,7 +32,7 @@ type Sampler interface {
 type guestProfiler struct {
 	Self    string
 	Sampler Sampler
-	Types   Types
+	Types   types
 	Nodes   memberLister
 	Proxy   *leaderproxy.Proxy
 	Streams *admission.Streams

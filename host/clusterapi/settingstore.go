@@ -53,17 +53,17 @@ func (s settingStore) List(prefix string) ([]Setting, uint64, error) {
 
 func (s settingStore) Put(ctx context.Context, key, value string) (uint64, error) {
 	if err := errors.Join(modules.CheckSetting(key, value), telemetry.CheckSetting(key, value)); err != nil {
-		return 0, &InvalidSettingError{Reason: err.Error()}
+		return 0, &invalidSettingError{Reason: err.Error()}
 	}
 	if err := modules.CheckRoom(s.Metadata.View(), key, value); err != nil {
-		return 0, &InvalidSettingError{Reason: err.Error()}
+		return 0, &invalidSettingError{Reason: err.Error()}
 	}
 	if modules.CheckShadow(s.Metadata.View(), key, value) != nil { // the module may have been uploaded a moment ago
 		if err := s.Metadata.CatchUp(ctx); err != nil {
 			return 0, err
 		}
 		if err := modules.CheckShadow(s.Metadata.View(), key, value); err != nil {
-			return 0, &InvalidSettingError{Reason: err.Error()}
+			return 0, &invalidSettingError{Reason: err.Error()}
 		}
 	}
 	command := meta.PutSetting(key, []byte(value))
@@ -72,7 +72,7 @@ func (s settingStore) Put(ctx context.Context, key, value string) (uint64, error
 	}
 	res, err := s.Metadata.Do(ctx, command)
 	if errors.Is(err, meta.ErrInvalid) {
-		return 0, &InvalidSettingError{Reason: err.Error()}
+		return 0, &invalidSettingError{Reason: err.Error()}
 	}
 	if err != nil {
 		return 0, err

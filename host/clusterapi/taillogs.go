@@ -24,7 +24,7 @@ const logNodeTime = 10 * time.Second
 type logTail struct {
 	allNodes
 	Lines *modules.GuestLines // the lines of this node
-	Types Types
+	Types types
 }
 
 // TailLogs sends the log lines of a type that nodes have stored and, on

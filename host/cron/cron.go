@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// MaxExpressionBytes bounds an expression, and MaxZoneBytes the name of a
+	// maxExpressionBytes bounds an expression, and maxZoneBytes the name of a
 	// zone.
-	MaxExpressionBytes = 255
-	MaxZoneBytes       = 64
-	// MinPeriod and MaxPeriod bound the period of "@every".
-	MinPeriod = 100 * time.Millisecond
-	MaxPeriod = 10 * 366 * 24 * time.Hour
+	maxExpressionBytes = 255
+	maxZoneBytes       = 64
+	// minPeriod and maxPeriod bound the period of "@every".
+	minPeriod = 100 * time.Millisecond
+	maxPeriod = 10 * 366 * 24 * time.Hour
 	// maxYears is how many years Next searches. 29 February can be up to 8 years
 	// away.
 	maxYears = 9
 )
 
 var (
-	// ErrExpression: the expression is invalid, or it never ticks.
-	ErrExpression = errors.New("not a schedule")
-	// ErrZone: the time zone is unknown.
-	ErrZone = errors.New("unknown time zone")
+	// errExpression: the expression is invalid, or it never ticks.
+	errExpression = errors.New("not a schedule")
+	// errZone: the time zone is unknown.
+	errZone = errors.New("unknown time zone")
 )
 
 // Schedule is the times of a repeating timer. It is immutable, except that
@@ -54,11 +54,11 @@ func (s set) has(n int) bool { return s>>uint(n)&1 != 0 }
 // Parse parses an expression. It is "@every" with a duration as for
 // time.ParseDuration, one of @yearly, @annually, @monthly, @weekly, @daily,
 // @midnight and @hourly, or five fields: minute, hour, day of the month, month,
-// day of the week. zone is a name as for Zone. Errors wrap ErrExpression or
-// ErrZone.
+// day of the week. zone is a name as for Zone. Errors wrap errExpression or
+// errZone.
 func Parse(expression, zone string) (*Schedule, error) {
-	if len(expression) > MaxExpressionBytes {
-		return nil, fmt.Errorf("%w: the schedule has more than %d bytes", ErrExpression, MaxExpressionBytes)
+	if len(expression) > maxExpressionBytes {
+		return nil, fmt.Errorf("%w: the schedule has more than %d bytes", errExpression, maxExpressionBytes)
 	}
 	s := &Schedule{}
 	var err error
@@ -67,16 +67,16 @@ func Parse(expression, zone string) (*Schedule, error) {
 	}
 	if text, ok := strings.CutPrefix(expression, "@every "); ok {
 		s.period, err = time.ParseDuration(text)
-		if err != nil || s.period < MinPeriod || s.period > MaxPeriod {
-			return nil, fmt.Errorf("%w: the period of %q must be between %v and %v", ErrExpression, expression, MinPeriod, MaxPeriod)
+		if err != nil || s.period < minPeriod || s.period > maxPeriod {
+			return nil, fmt.Errorf("%w: the period of %q must be between %v and %v", errExpression, expression, minPeriod, maxPeriod)
 		}
 		return s, nil
 	}
 	if err := s.fields(expression); err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrExpression, expression, err)
+		return nil, fmt.Errorf("%w: %q: %w", errExpression, expression, err)
 	}
 	if _, ok := s.match(civil{2000, 1, 1, 0, 0}); !ok {
-		return nil, fmt.Errorf("%w: %q never fires", ErrExpression, expression)
+		return nil, fmt.Errorf("%w: %q never fires", errExpression, expression)
 	}
 	return s, nil
 }

@@ -82,7 +82,7 @@ func TestNextMatchesModel(t *testing.T) {
 					pick("*", "*", "sun", "0", "7", "mon-fri", "5-7"),
 				}, " ")
 				s, err := Parse(expression, zone)
-				if errors.Is(err, ErrExpression) && strings.Contains(err.Error(), "never") {
+				if errors.Is(err, errExpression) && strings.Contains(err.Error(), "never") {
 					continue
 				}
 				if err != nil {
@@ -158,12 +158,12 @@ func TestFaults(t *testing.T) {
 		"5-1 * * * *": "", "*/0 * * * *": "", "*/-1 * * * *": "", "+1 * * * *": "", "1, * * * *": "", "* * 31 feb *": "", "@every": "",
 		"@every 1ms": "", "@every 20y": "", "@reboot": "", "@every -5s": "", strings.Repeat("0,", 200) + "0 * * * *": "",
 	} {
-		if _, err := Parse(expression, zone); !errors.Is(err, ErrExpression) {
+		if _, err := Parse(expression, zone); !errors.Is(err, errExpression) {
 			t.Errorf("%q: %v", expression, err)
 		}
 	}
 	for _, zone := range []string{"Local", "Mars/Olympus", "../etc/passwd", "/etc/localtime", strings.Repeat("a", 65)} {
-		if _, err := Parse("@daily", zone); !errors.Is(err, ErrZone) {
+		if _, err := Parse("@daily", zone); !errors.Is(err, errZone) {
 			t.Errorf("%q: %v", zone, err)
 		}
 	}
@@ -178,7 +178,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, expression, zone string, seconds int64) {
 		s, err := Parse(expression, zone)
 		if err != nil {
-			if !errors.Is(err, ErrExpression) && !errors.Is(err, ErrZone) {
+			if !errors.Is(err, errExpression) && !errors.Is(err, errZone) {
 				t.Fatal(err)
 			}
 			return

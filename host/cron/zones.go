@@ -37,7 +37,7 @@ var zones sync.Map
 // Zone returns a time zone by its IANA name; "" is UTC. It knows only the zones
 // in the embedded database, so that all nodes of a release accept the same
 // names: time.LoadLocation would read files of the machine, and files named
-// by ZONEINFO. The error wraps ErrZone.
+// by ZONEINFO. The error wraps errZone.
 func Zone(name string) (*time.Location, error) {
 	if name == "" || name == "UTC" {
 		return time.UTC, nil
@@ -45,16 +45,16 @@ func Zone(name string) (*time.Location, error) {
 	if loc, ok := zones.Load(name); ok {
 		return loc.(*time.Location), nil
 	}
-	if len(name) > MaxZoneBytes {
-		return nil, fmt.Errorf("%w: the name of a time zone has more than %d bytes", ErrZone, MaxZoneBytes)
+	if len(name) > maxZoneBytes {
+		return nil, fmt.Errorf("%w: the name of a time zone has more than %d bytes", errZone, maxZoneBytes)
 	}
 	f := zoneFiles()[name]
 	if f == nil {
-		return nil, fmt.Errorf("%w: %q", ErrZone, name)
+		return nil, fmt.Errorf("%w: %q", errZone, name)
 	}
 	loc, err := load(f)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrZone, name, err)
+		return nil, fmt.Errorf("%w: %q: %w", errZone, name, err)
 	}
 	zones.Store(name, loc)
 	return loc, nil

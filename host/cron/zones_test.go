@@ -36,9 +36,9 @@ func TestMachineZonesAreNotUsed(t *testing.T) {
 	for _, zone := range []string{
 		"Mars/Olympus", "localtime", "Local", "posixrules", "right/Europe/Berlin", "right/UTC", "posix/Europe/Berlin", "posix/UTC",
 		"../zoneinfo/Europe/Berlin", "Europe/../Europe/Berlin", "./Europe/Berlin", "/usr/share/zoneinfo/Europe/Berlin", "europe/berlin",
-		"Europe", "Europe/", "Europe/Berlin ", "Europe/Berlin\x00", "zone.tab", "tzdata.zi", strings.Repeat("a", MaxZoneBytes+1),
+		"Europe", "Europe/", "Europe/Berlin ", "Europe/Berlin\x00", "zone.tab", "tzdata.zi", strings.Repeat("a", maxZoneBytes+1),
 	} {
-		if loc, err := Zone(zone); !errors.Is(err, ErrZone) {
+		if loc, err := Zone(zone); !errors.Is(err, errZone) {
 			t.Errorf("%q: %v, %v", zone, loc, err)
 		}
 	}

@@ -100,11 +100,11 @@ func (d *DiskMark) look() error {
 	return nil
 }
 
-// ErrGone means that the data directory of a running node was removed, moved,
+// errGone means that the data directory of a running node was removed, moved,
 // replaced or unmounted. Nobody would find what the node writes afterwards.
-var ErrGone = errors.New("the data directory was removed, moved or replaced while the node was running")
+var errGone = errors.New("the data directory was removed, moved or replaced while the node was running")
 
-// Watch checks until ctx ends. If the directory is gone, it returns ErrGone.
+// Watch checks until ctx ends. If the directory is gone, it returns errGone.
 // The journal notices that itself before it acknowledges a write, but an idle
 // node learns of it only here.
 func (d *DiskMark) Watch(ctx context.Context) error {
@@ -169,16 +169,16 @@ func (f identities) check() error {
 				return err
 			}
 		case !os.SameFile(info, kept):
-			return fmt.Errorf("%w: %s was replaced", ErrGone, path)
+			return fmt.Errorf("%w: %s was replaced", errGone, path)
 		}
 	}
 	return nil
 }
 
-// goneError returns ErrGone if err means that the path does not exist.
+// goneError returns errGone if err means that the path does not exist.
 func goneError(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s is missing", ErrGone, path)
+		return fmt.Errorf("%w: %s is missing", errGone, path)
 	}
 	return nil
 }

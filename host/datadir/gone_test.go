@@ -48,7 +48,7 @@ func TestRemovedDirectoryIsDetected(t *testing.T) {
 			if err := change(dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := kept.check(); !errors.Is(err, ErrGone) {
+			if err := kept.check(); !errors.Is(err, errGone) {
 				t.Errorf("after: %v", err)
 			}
 			if what == "another store" {
@@ -56,7 +56,7 @@ func TestRemovedDirectoryIsDetected(t *testing.T) {
 			}
 			cfg := config.Default()
 			mark := DiskMark{dir: dir, cfg: &cfg, logger: slog.New(slog.DiscardHandler)}
-			if err := mark.Watch(t.Context()); !errors.Is(err, ErrGone) {
+			if err := mark.Watch(t.Context()); !errors.Is(err, errGone) {
 				t.Errorf("watch: %v", err)
 			}
 		})

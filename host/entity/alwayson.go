@@ -27,7 +27,7 @@ func (c *core) mustReturn(e *entity) bool {
 // even without a record.
 func (e *entity) mustBeResident() bool {
 	t := e.shard.opts.Types.Lookup(e.id.Type)
-	return e.exists || t != nil && t.Singleton && t.CheckID(e.id) == nil
+	return e.exists || t != nil && t.Singleton && t.checkID(e.id) == nil
 }
 
 // startAgain queues an entity to be loaded again.

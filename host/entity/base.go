@@ -83,7 +83,7 @@ func (b *base) typeOf(id sharding.EntityID) *Type {
 // state, because another module serves it now or writes of its type are paused.
 func (b *base) isOutdated(e *entity) bool {
 	t := b.typeOf(e.id)
-	return !t.Same(e.typ) || t.WritesPaused
+	return !t.same(e.typ) || t.WritesPaused
 }
 
 // key is the hash by which an entity is found and counted.

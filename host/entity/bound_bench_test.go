@@ -79,7 +79,7 @@ func executorSteps(b *testing.B) []struct {
 				b.Fatal(err)
 			}
 			typ.Forms = PayloadForms{Commands: map[string]*schema.Schema{"add": s}}
-			check := typ.CommandCheck(&request.Request{Name: "add", Payload: append(append([]byte{'"'}, mega...), '"')})
+			check := typ.commandCheck(&request.Request{Name: "add", Payload: append(append([]byte{'"'}, mega...), '"')})
 			return func() {
 				if _, err := check.Do(func() bool { return false }); !errors.Is(err, request.ErrDeadline) {
 					b.Fatal(err)
@@ -93,7 +93,7 @@ func executorSteps(b *testing.B) []struct {
 			}
 			r := &request.Request{Name: string(bytes.Repeat([]byte("x"), 60))}
 			return func() {
-				if typ.RefusesCommandName(r) == nil {
+				if typ.refusesCommandName(r) == nil {
 					b.Fatal("it is known")
 				}
 			}

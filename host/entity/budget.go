@@ -40,8 +40,8 @@ func (b *Budget) Wait(now int64) time.Duration {
 	return max(0, wait)
 }
 
-// Spend charges the budget.
-func (b *Budget) Spend(now int64, amount uint64) {
+// spend charges the budget.
+func (b *Budget) spend(now int64, amount uint64) {
 	if b == nil {
 		return
 	}

@@ -121,7 +121,7 @@ func TestIntakeWaitsForBudget(t *testing.T) {
 	w.now = w.now.Add(time.Hour)
 	w.core.now = w.now
 	w.typ.BytesBudget = NewBudget(1000)
-	w.typ.BytesBudget.Spend(w.now.UnixNano(), 3000)
+	w.typ.BytesBudget.spend(w.now.UnixNano(), 3000)
 	got := w.flood(1)
 	step := func() {
 		for range 200 {

@@ -205,7 +205,7 @@ func (c *core) chargeCheck(e *entity, v *guestCall) {
 	if v.kind != callHandle || fuel == 0 {
 		return
 	}
-	e.typ.FuelBudget.Spend(c.now.UnixNano(), fuel)
+	e.typ.FuelBudget.spend(c.now.UnixNano(), fuel)
 	c.heat.Add(c.now.UnixNano(), e.key, e.id, e.shard.id, fuel)
 	if v.req.Kind == request.Deliver {
 		c.intake.Charge(e.id.Type, int64(fuel))
@@ -218,7 +218,7 @@ func (c *core) charge(e *entity, v *guestCall) {
 	took := e.inst.Pool().Counter(c.residents.types, e.typ).Command(v.fuel)
 	v.req.Exec.RecordCall(took, &v.in.Pool().Type().Digest, v.began, v.ended)
 	c.heat.Add(now, e.key, e.id, e.shard.id, v.fuel)
-	e.typ.FuelBudget.Spend(now, v.fuel)
+	e.typ.FuelBudget.spend(now, v.fuel)
 }
 
 // answerFailure answers a request whose guest call failed, for any reason.

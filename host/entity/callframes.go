@@ -27,7 +27,7 @@ func commandFrame(f []byte, t *Type, at journal.Sequence, r *request.Request, en
 	if r.Delivery != nil && r.Delivery.Token != "" && r.Delivery.OnReply == "" { // the message reports the outcome of a send
 		f = abi.AppendToken(f, []byte(r.Delivery.Token))
 	}
-	return abi.AppendSource(t.AppendAbout(f, r), sourceOf(r))
+	return abi.AppendSource(t.appendAbout(f, r), sourceOf(r))
 }
 
 // queryFrame appends the frames of a query.
@@ -35,7 +35,7 @@ func queryFrame(f []byte, t *Type, at journal.Sequence, r *request.Request, env 
 	f = abi.AppendSequence(f, uint64(at))
 	f = abi.AppendName(f, r.Name)
 	f = abi.AppendPayload(f, r.Payload)
-	return abi.AppendNow(t.AppendAbout(f, r), env.Now)
+	return abi.AppendNow(t.appendAbout(f, r), env.Now)
 }
 
 // sourceOf returns the sender of a request.

@@ -38,8 +38,8 @@ func (t *Type) For(id sharding.EntityID) *Type {
 	return t.Canary.Type
 }
 
-// Same reports whether the two activations differ only in their revision, so
+// same reports whether the two activations differ only in their revision, so
 // that the state of an entity under one of them is valid under the other.
-func (t *Type) Same(other *Type) bool {
+func (t *Type) same(other *Type) bool {
 	return t == other || t != nil && other != nil && t.Made != 0 && t.Made == other.Made && t.Digest == other.Digest
 }

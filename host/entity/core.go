@@ -131,7 +131,7 @@ type Stats struct {
 func newCore(opts Options, r guestRunner) *core {
 	c := &core{
 		base: base{
-			opts: opts.WithDefaults(), runner: r,
+			opts: opts.withDefaults(), runner: r,
 			shards: make(map[sharding.ShardID]*shard), unloaded: make(map[*entity]struct{}),
 		},
 		detachedCalls: make(map[*guestCall]struct{}),
@@ -364,7 +364,7 @@ func (c *core) serve(e *entity) bool {
 	}
 	c.residents.noteUse(e)
 	t := c.typeOf(e.id)
-	if !t.Same(e.typ) {
+	if !t.same(e.typ) {
 		// The entity has another module now, or none that this node can serve. Its
 		// state is rebuilt from its history.
 		c.unloaded[e] = struct{}{}

@@ -76,7 +76,7 @@ func (d *decider) command(e *entity, r *request.Request) {
 		s.awaitCommit(r, e.last, true)
 		return
 	}
-	if err := e.typ.RefusesCommandName(r); err != nil {
+	if err := e.typ.refusesCommandName(r); err != nil {
 		s.settle(r, request.Result{Err: err})
 		return
 	}
@@ -119,7 +119,7 @@ func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) 
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
 	v.env = Env{Now: now, Seed: guestSeed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel, Counts: e.typ.Counts}
 	if timers.Of(r) == nil { // a timer's payload is not checked, because an earlier module may have set it
-		v.check = e.typ.CommandCheck(r)
+		v.check = e.typ.commandCheck(r)
 	}
 	v.frames = commandFrame(v.frames[:0], e.typ, e.sequence, r, v.env)
 	d.exec.makeCall(v)
@@ -213,14 +213,14 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 // query runs a query on an entity in memory.
 func (d *decider) query(e *entity, r *request.Request) {
 	s := e.shard
-	if err := e.typ.RefusesQueryName(r); err != nil {
+	if err := e.typ.refusesQueryName(r); err != nil {
 		s.settle(r, request.Result{Err: err})
 		return
 	}
 	v := d.exec.nextCall()
 	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, uint64(e.handle), r
 	v.env = Env{Now: s.logNow(), Seed: guestSeed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
-	v.check = e.typ.QueryCheck(r)
+	v.check = e.typ.queryCheck(r)
 	v.frames = queryFrame(v.frames[:0], e.typ, e.sequence, r, v.env)
 	d.exec.makeCall(v)
 }
@@ -230,7 +230,7 @@ func (d *decider) query(e *entity, r *request.Request) {
 func (d *decider) finishQuery(e *entity, v *guestCall) {
 	s, r, err := e.shard, v.req, v.err
 	if err == nil {
-		if err = abi.ParseOutput(&d.output, v.out, abi.QueryOnly, e.typ.LimitsOr(&d.opts.Limits)); err != nil {
+		if err = abi.ParseOutput(&d.output, v.out, abi.QueryOnly, e.typ.limitsOr(&d.opts.Limits)); err != nil {
 			d.stats.BadOutputs++
 		}
 	}
@@ -255,7 +255,7 @@ func (d *decider) finishCommand(e *entity, v *guestCall) {
 	err := v.err
 	d.fuel = v.fuel
 	if err == nil {
-		if err = abi.ParseOutput(&d.output, v.out, e.typ.Mode(), e.typ.LimitsOr(&d.opts.Limits)); err == nil && d.output.HasState && !recordFits(0, &d.output) {
+		if err = abi.ParseOutput(&d.output, v.out, e.typ.Mode(), e.typ.limitsOr(&d.opts.Limits)); err == nil && d.output.HasState && !recordFits(0, &d.output) {
 			err = errRecordTooLarge
 		}
 		if err == nil {
@@ -361,7 +361,7 @@ func (d *decider) rejectOutput(e *entity, v *guestCall, refused error, unlisted 
 // canAfford reports whether the type's limits allow the request's command. If
 // not, it answers the request.
 func (e *entity) canAfford(r *request.Request) bool {
-	wait, limit := e.typ.BudgetWait(e.shard.now.UnixNano())
+	wait, limit := e.typ.budgetWait(e.shard.now.UnixNano())
 	if wait > 0 {
 		e.rejectLimited(r, wait, limit)
 	}

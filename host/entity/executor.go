@@ -54,7 +54,7 @@ type executor struct {
 // rejected and queries continue. The disk may be nil.
 func newExecutor(opts Options, d disk) *executor {
 	l := &executor{
-		opts: opts.WithDefaults(),
+		opts: opts.withDefaults(),
 		wake: make(chan struct{}, 1),
 		stop: make(chan struct{}),
 		done: make(chan struct{}),
@@ -328,7 +328,7 @@ type runner struct{ l *executor }
 func (r runner) Call(v *guestCall) bool { return r.l.runCall(v) }
 
 // Start performs a reading on a loader goroutine.
-func (r runner) Start(what Reading) {
+func (r runner) Start(what reading) {
 	l := r.l
 	kind, costly := "", false
 	reads, isLoad := what.(*load)

@@ -139,7 +139,7 @@ func TestExecutorContinuesDuringLongPayloadCheck(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		v := newCall(func() time.Time { return now })
 		v.kind, v.guest = callHandle, &adder{}
-		v.check = typ.CommandCheck(&request.Request{Name: "add", Payload: payload})
+		v.check = typ.commandCheck(&request.Request{Name: "add", Payload: payload})
 		if v.env.Deadline = now.Add(time.Second); late {
 			v.env.Deadline = now
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// HistoryReader reads the applied state, in order and verified, even if it
+// historyReader reads the applied state, in order and verified, even if it
 // has not reached the store yet. Read calls fn with every record that ends at
 // from or later, and with the hash of the chain after that record. If from is
 // 0 it reads all records, including those of commands before the first event.
 // The record is valid only during fn.
-type HistoryReader interface {
+type historyReader interface {
 	Read(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, from journal.Sequence,
 		fn func(rec *journal.Record, after journal.Hash) error) error
 	// ReadSince reads the records after the position of a snapshot that
@@ -171,7 +171,7 @@ const loadAttempts = 4
 // Read reads the history and emits it in chunks. emit blocks until the
 // executor has room. The last chunk has the error if the read failed. If ctx
 // ends, there is no last chunk.
-func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int, emit func(*historyChunk) error) {
+func (l *historyLoad) Read(ctx context.Context, h historyReader, chunkBytes int, emit func(*historyChunk) error) {
 	var ch *historyChunk
 	var err error
 	var cut *journal.TruncatedError
@@ -199,7 +199,7 @@ func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int,
 // attempt reads the history from the newest usable snapshot and returns its last
 // chunk. If a later snapshot compacts records that the attempt was about to
 // read, it returns a *journal.TruncatedError.
-func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes int, emit func(*historyChunk) error) (*historyChunk, error) {
+func (l *historyLoad) attempt(ctx context.Context, h historyReader, chunkBytes int, emit func(*historyChunk) error) (*historyChunk, error) {
 	ch := &historyChunk{}
 	var from, start journal.Sequence
 	var met, ended bool // ended: some events since the last deletion were compacted away
@@ -211,7 +211,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 	if snap != nil {
 		// The record at the snapshot's sequence has the state too, with its
 		// version.
-		foreign = l.Type.Durable && !l.Type.LoadsSnapshotsOf(snap.Module)
+		foreign = l.Type.Durable && !l.Type.loadsSnapshotsOf(snap.Module)
 		ch.snapshot, ch.Exists, from, start = snap, true, snap.Window, snap.Sequence
 		ch.Replay.Snapshot = snapshotCost(snap)
 		if snap.Checkpoint {
@@ -374,7 +374,7 @@ func (c *runChain) add(rec *journal.Record) {
 // snapshot returns the newest snapshot that the type's module loads. Once the
 // guest has refused a snapshot, snapshots in ForeignSnapshots.IfTruncated are
 // excluded, because only the newest snapshot of an entity was verified.
-func (l *historyLoad) snapshot(ctx context.Context, h HistoryReader) (*journal.Snapshot, error) {
+func (l *historyLoad) snapshot(ctx context.Context, h historyReader) (*journal.Snapshot, error) {
 	use := l.Type.SnapshotUse
 	if l.Below > 0 && l.End == 0 && !l.Type.Durable {
 		use = func(module journal.Digest, _ bool) journal.SnapshotRank { return l.Type.SnapshotUse(module, false) }

@@ -195,7 +195,7 @@ func TestHistoryChunksOfCommandsAreBounded(t *testing.T) {
 // during is a history whose Read calls do with the number of each record before
 // it passes the record on.
 type during struct {
-	Histories
+	histories
 	of *latest
 	do func(n int)
 }

@@ -47,7 +47,7 @@ type inquiry struct {
 	req    *request.Request // request to reject a message, which waits for the answer; nil if entity waits
 	stale  bool             // the answer may be older than a rejection
 
-	histories Histories // source of the answer
+	histories histories // source of the answer
 	number    uint64
 	err       error
 }
@@ -118,8 +118,8 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 	case s.refusesOutcome(r): // the message waits until its sender accepts outcomes
 	case e.typ.Transient:
 		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTransient, Message: "the entity type is transient, so messages to its entities could be lost"})
-	case e.typ.RefusesMessage(e.id, r) != nil:
-		d.turnDown(e, r, now, e.typ.RefusesMessage(e.id, r))
+	case e.typ.refusesMessage(e.id, r) != nil:
+		d.turnDown(e, r, now, e.typ.refusesMessage(e.id, r))
 	case e.typ.Workflow && !e.exists && msg.Exec.Hops > maxRunDepth:
 		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTooDeep, Message: "the chain of messages that started this workflow run is too long"})
 	case !e.canAfford(r): // deliveries executed since this one was admitted have spent the budget
@@ -142,10 +142,10 @@ func (d *decider) redeliver(e *entity, r *request.Request) {
 		e.shard.settle(r, request.Result{Err: request.ErrReadOnly})
 	case d.opts.Settings.IsSuspended(e.id.Type):
 		e.shard.settle(r, request.Result{Err: request.ErrSuspended})
-	case !e.typ.Accepts(e.id, r.Delivery.Source):
+	case !e.typ.accepts(e.id, r.Delivery.Source):
 		e.shard.settle(r, request.Result{Err: request.ErrNotAccepted})
-	case !e.typ.HasCommand(r.Name):
-		e.shard.settle(r, request.Result{Err: e.typ.RefusesCommandName(r)})
+	case !e.typ.hasCommand(r.Name):
+		e.shard.settle(r, request.Result{Err: e.typ.refusesCommandName(r)})
 	default:
 		d.opts.Logger.Info("redelivering a dead letter", "entity_type", e.id.Type, "shard_id", e.shard.id,
 			"index", r.Delivery.DeadLetter.Index, "ordinal", r.Delivery.DeadLetter.Ordinal, "item", r.Delivery.DeadLetter.Item, "command", r.Name)

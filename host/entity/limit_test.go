@@ -62,7 +62,7 @@ func TestRateIsSharedByExecutors(t *testing.T) {
 
 func TestBudgetDelaysSpendersInDebt(t *testing.T) {
 	none := NewBudget(0)
-	none.Spend(5, 1<<40)
+	none.spend(5, 1<<40)
 	if none != nil || none.Wait(5) != 0 {
 		t.Error("a budget of 0 limits commands")
 	}
@@ -86,7 +86,7 @@ func TestBudgetDelaysSpendersInDebt(t *testing.T) {
 		{0, 1000, time.Second},
 	} {
 		now += int64(step.after)
-		b.Spend(now, step.spend)
+		b.spend(now, step.spend)
 		if got := b.Wait(now); (got - step.wait).Abs() > time.Microsecond {
 			t.Errorf("step %d: wait %v, want %v", i, got, step.wait)
 		}

@@ -30,7 +30,7 @@ func (c *core) startLoad(e *entity) {
 		c.failWaiting(e, request.ErrNotServed)
 		return
 	}
-	if err := t.CheckID(e.id); err != nil {
+	if err := t.checkID(e.id); err != nil {
 		c.failWaiting(e, err)
 		return
 	}

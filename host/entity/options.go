@@ -95,7 +95,7 @@ func (defaultSettings) RunLimits(string) RunLimits                 { return RunL
 // Options configure an executor. Zero limits get their default.
 type Options struct {
 	Journal   Journal
-	Histories Histories
+	Histories histories
 	Types     Types
 	// Activations decides which shards may be led and which types are always-on.
 	// If it is nil, every shard may be led, and no type is always-on.
@@ -114,7 +114,7 @@ type Options struct {
 	Stages *StageTable
 	// States checks the states of some entities that leave memory. It may be
 	// nil.
-	States StateCheck
+	States stateCheck
 	Logger *slog.Logger
 	Now    func() time.Time // the wall clock; default time.Now
 
@@ -163,8 +163,8 @@ type Options struct {
 // of its type set none.
 const DefaultMaxTimers = 10_000
 
-// WithDefaults returns the options with defaults for fields that are not set.
-func (o Options) WithDefaults() Options {
+// withDefaults returns the options with defaults for fields that are not set.
+func (o Options) withDefaults() Options {
 	def := func(p *int, v int) {
 		if *p == 0 {
 			*p = v
@@ -256,9 +256,9 @@ type Journal interface {
 	Busy() bool
 }
 
-// Histories reads the applied state, whether or not it has reached the store.
-type Histories interface {
-	HistoryReader
+// histories reads the applied state, whether or not it has reached the store.
+type histories interface {
+	historyReader
 	// DueTimers implements timers.Reader.
 	DueTimers(ctx context.Context, shard sharding.ShardID, by int64, limit int,
 		skip func(entity sharding.EntityID, name string, due int64) bool) (due []journal.Timer, next int64, err error)

@@ -65,7 +65,7 @@ func (p parts) Allow(entityType string, now int64) (wait time.Duration) {
 	if t == nil {
 		return 0
 	}
-	if wait, _ = t.BudgetWait(now); wait == 0 {
+	if wait, _ = t.budgetWait(now); wait == 0 {
 		wait = t.Rate.Take(now)
 	}
 	return wait

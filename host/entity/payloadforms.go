@@ -36,28 +36,28 @@ type PayloadForms struct {
 
 // RefusesCommand returns an error if the type has no command of that name or
 // the payload does not match the schema. The check may take long, so executors
-// call RefusesCommandName instead, and check the payload as a part of the guest
+// call refusesCommandName instead, and check the payload as a part of the guest
 // call.
 func (t *Type) RefusesCommand(r *request.Request) error {
-	if err := t.RefusesCommandName(r); err != nil {
+	if err := t.refusesCommandName(r); err != nil {
 		return err
 	}
-	_, err := t.CommandCheck(r).Do(nil)
+	_, err := t.commandCheck(r).Do(nil)
 	return err
 }
 
-// RefusesCommandName returns an error if the type has no command of that name.
+// refusesCommandName returns an error if the type has no command of that name.
 // The error suggests a similar name.
-func (t *Type) RefusesCommandName(r *request.Request) error {
-	if t.HasCommand(r.Name) {
+func (t *Type) refusesCommandName(r *request.Request) error {
+	if t.hasCommand(r.Name) {
 		return nil
 	}
 	return suggestName(request.ErrUnknownCommand, r.Name, t.Commands, t.Internal)
 }
 
-// RefusesQueryName returns an error if the type has no query of that name.
-func (t *Type) RefusesQueryName(r *request.Request) error {
-	if t.HasQuery(r.Name) {
+// refusesQueryName returns an error if the type has no query of that name.
+func (t *Type) refusesQueryName(r *request.Request) error {
+	if t.hasQuery(r.Name) {
 		return nil
 	}
 	return suggestName(request.ErrUnknownQuery, r.Name, t.Queries, nil)
@@ -73,14 +73,14 @@ type payloadCheck struct {
 // checkStepFuel is the cost of one step of a check in fuel: 20 ns.
 const checkStepFuel = 100
 
-// CommandCheck returns the check of a command's payload.
-func (t *Type) CommandCheck(r *request.Request) payloadCheck {
+// commandCheck returns the check of a command's payload.
+func (t *Type) commandCheck(r *request.Request) payloadCheck {
 	// The sender of a message may be a newer module than this one.
 	return t.check(t.Forms.Commands[r.Name], r.Payload, r.Delivery != nil)
 }
 
-// QueryCheck returns the check of a query's payload.
-func (t *Type) QueryCheck(r *request.Request) payloadCheck {
+// queryCheck returns the check of a query's payload.
+func (t *Type) queryCheck(r *request.Request) payloadCheck {
 	return t.check(t.Forms.Queries[r.Name], r.Payload, false)
 }
 
@@ -134,13 +134,13 @@ func suggestName(err error, name string, names, hidden map[string]bool) error {
 	return err
 }
 
-// RefusesMessage returns the rejection that the source gets if the type does
+// refusesMessage returns the rejection that the source gets if the type does
 // not accept the message, or nil if it does. It does not check the payload.
-func (t *Type) RefusesMessage(to sharding.EntityID, r *request.Request) *request.RejectedError {
+func (t *Type) refusesMessage(to sharding.EntityID, r *request.Request) *request.RejectedError {
 	switch {
-	case !r.Delivery.Answer && !t.Accepts(to, r.Delivery.Source): // an answer that the entity has asked for is always accepted
+	case !r.Delivery.Answer && !t.accepts(to, r.Delivery.Source): // an answer that the entity has asked for is always accepted
 		return &request.RejectedError{Code: request.CodeNotAccepted, Message: "the entity type does not accept messages from the sender's type"}
-	case !t.HasCommand(r.Name):
+	case !t.hasCommand(r.Name):
 		return &request.RejectedError{Code: request.CodeNotFound, Message: "the entity type has no such command"}
 	}
 	return nil

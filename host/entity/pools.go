@@ -28,13 +28,13 @@ func newInstancePools[E comparable]() instancePools[E] {
 // Of returns the pool of a type. full is the size in bytes at which its
 // instances are full, unless the type sets a lower size.
 func (p *instancePools[E]) Of(t *Type, full int64) *instancePool[E] {
-	pool := p.pools[t.Pool()]
+	pool := p.pools[t.pool()]
 	if pool == nil {
 		pool = &instancePool[E]{typ: t, most: full}
 		if t.FullAt > 0 {
 			pool.most = min(pool.most, t.FullAt)
 		}
-		p.pools[t.Pool()] = pool
+		p.pools[t.pool()] = pool
 	}
 	return pool
 }
@@ -61,7 +61,7 @@ func (p *instancePools[E]) Open(pool *instancePool[E], alone bool) *guestInstanc
 	p.numbered[in.number] = in
 	pool.instances = append(pool.instances, in)
 	p.all = append(p.all, in)
-	p.pools[pool.typ.Pool()] = pool // the pool may have been deleted when it was empty
+	p.pools[pool.typ.pool()] = pool // the pool may have been deleted when it was empty
 	return in
 }
 
@@ -74,7 +74,7 @@ func (p *instancePools[E]) Close(in *guestInstance[E]) (entities, blocked []E) {
 	in.entities, in.hibernated, in.free, in.blocked, in.leaving, in.resident = nil, nil, nil, nil, nil, 0
 	in.pool.instances = remove(in.pool.instances, in)
 	p.all = remove(p.all, in)
-	if key := in.pool.typ.Pool(); len(in.pool.instances) == 0 && p.pools[key] == in.pool {
+	if key := in.pool.typ.pool(); len(in.pool.instances) == 0 && p.pools[key] == in.pool {
 		delete(p.pools, key)
 	}
 	return entities, blocked

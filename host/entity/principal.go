@@ -6,9 +6,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// AppendAbout appends the frames that describe a request's context to a guest:
+// appendAbout appends the frames that describe a request's context to a guest:
 // the principal, if it is known, and the type's settings.
-func (t *Type) AppendAbout(f []byte, r *request.Request) []byte {
+func (t *Type) appendAbout(f []byte, r *request.Request) []byte {
 	if t.Settings != nil {
 		if values := t.Settings.Values(); values != "" {
 			f = abi.AppendSettings(f, values)
@@ -20,10 +20,10 @@ func (t *Type) AppendAbout(f []byte, r *request.Request) []byte {
 	return abi.AppendFrame(f, abi.InPrincipal, r.Principal.Bytes())
 }
 
-// PrincipalToRecord returns the principal to store in the record of a request. It is nil
+// principalToRecord returns the principal to store in the record of a request. It is nil
 // if the type does not record principals, or if the cluster version does not
 // support it.
-func (t *Type) PrincipalToRecord(r *request.Request, version sharding.ClusterVersion) []byte {
+func (t *Type) principalToRecord(r *request.Request, version sharding.ClusterVersion) []byte {
 	if !t.RecordPrincipal || r.Principal == nil || version < sharding.VersionRecordPrincipal {
 		return nil
 	}

@@ -16,12 +16,12 @@ type guestRunner interface {
 	// continues on another goroutine, which reports its end by an event.
 	Call(*guestCall) bool
 	// Start performs a reading elsewhere. Its results arrive as events.
-	Start(Reading)
+	Start(reading)
 }
 
-// Reading is a read for a core: of a history, due timers, ids of existing
+// reading is a read for a core: of a history, due timers, ids of existing
 // entities or a message number.
-type Reading interface {
+type reading interface {
 	// Do reads and passes its results to put. It may block, and does not touch
 	// the core.
 	Do(ctx context.Context, put func(coreEvent))
@@ -144,7 +144,7 @@ func (q *inquiry) Do(_ context.Context, put func(coreEvent)) {
 // timerReading reads due timers.
 type timerReading struct {
 	*timers.Scan
-	histories Histories
+	histories histories
 }
 
 func (t timerReading) Do(ctx context.Context, put func(coreEvent)) {

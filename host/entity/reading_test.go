@@ -13,7 +13,7 @@ type reader interface {
 }
 
 // start performs a reading.
-func start(to reader, r Reading) {
+func start(to reader, r reading) {
 	switch r := r.(type) {
 	case *load:
 		to.start(r)
@@ -28,6 +28,6 @@ func start(to reader, r Reading) {
 	}
 }
 
-func (w *world) Start(r Reading)  { start(w, r) }
-func (j *bench) Start(r Reading)  { start(j, r) }
-func (a *alarms) Start(r Reading) { start(a, r) }
+func (w *world) Start(r reading)  { start(w, r) }
+func (j *bench) Start(r reading)  { start(j, r) }
+func (a *alarms) Start(r reading) { start(a, r) }

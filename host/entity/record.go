@@ -42,7 +42,7 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) (r
 		Module: e.typ.Digest, CommandID: r.ID, CommandHash: hash, Reply: d.output.Reply,
 	})
 	d.record.Fuel(fuel)
-	d.record.Principal(e.typ.PrincipalToRecord(r, d.opts.ClusterVersion()))
+	d.record.Principal(e.typ.principalToRecord(r, d.opts.ClusterVersion()))
 	d.record.Trace(r.Trace.ForRecord(d.opts.ClusterVersion()))
 	d.fuel = 0
 	d.timerSections(e, r, rec)
@@ -62,7 +62,7 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) (r
 		e.extra.faults.ResetCount()
 	}
 	s.clock = max(s.clock, env.Now) // during a long guest call, other commands have advanced the clock
-	e.typ.BytesBudget.Spend(d.now.UnixNano(), uint64(len(encoded)))
+	e.typ.BytesBudget.spend(d.now.UnixNano(), uint64(len(encoded)))
 	s.log.AddRecord(d.opts.ClusterVersion(), s.term, encoded, proposedCommand[*entity]{Entity: e, Req: r})
 	rows := s.log.AddRows(len(d.output.Timers) + len(d.output.Sends))
 	reply := bytes.Clone(rec.Reply)

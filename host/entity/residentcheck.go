@@ -24,9 +24,9 @@ type residentCheck struct {
 	from    journal.Sequence // sequence of the snapshot from which the entity was loaded; 0 if it was loaded from the first event
 }
 
-// StateCheck checks the states of some entities that leave memory. Its methods
+// stateCheck checks the states of some entities that leave memory. Its methods
 // never block.
-type StateCheck interface {
+type stateCheck interface {
 	// Picks reports whether the stay in memory that begins now is sampled.
 	Picks() bool
 	// Room reports whether another state would be accepted now.
@@ -37,7 +37,7 @@ type StateCheck interface {
 
 // beginStateCheck notes that a stay in memory has begun, from the snapshot at
 // sequence from, or from the first event if from is 0.
-func (e *entity) beginStateCheck(states StateCheck, from journal.Sequence) {
+func (e *entity) beginStateCheck(states stateCheck, from journal.Sequence) {
 	if states != nil && states.Picks() && !e.typ.Transient {
 		e.withExtra().stateCheck = residentCheck{sampled: true, from: from}
 	}

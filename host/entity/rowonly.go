@@ -40,7 +40,7 @@ func (e *entity) isRowOnly() bool { return e.extra != nil && e.extra.rowOnly }
 func (c *core) serveRowOnly(e *entity) bool {
 	t := c.typeOf(e.id)
 	switch {
-	case !t.Same(e.typ): // the new module may read a snapshot
+	case !t.same(e.typ): // the new module may read a snapshot
 	case t.Revision > e.shard.revisions.Now:
 		e.awaitActivation(t.Revision)
 		return false

@@ -29,15 +29,15 @@ type ShardRouter struct {
 	locate    sharding.Locate
 	meta      MetadataRequests
 	leads     leads
-	outside   RemoteRequests // handles the outcomes of proposals and reads from outside the executors; may be nil
+	outside   remoteRequests // handles the outcomes of proposals and reads from outside the executors; may be nil
 	outbox    outboxNotifier // is notified of sent messages; may be nil
 	disputes  disputes       // knows disputed shards; may be nil
 }
 
-// RemoteRequests handles the outcomes of proposals and reads that do not come
+// remoteRequests handles the outcomes of proposals and reads that do not come
 // from an executor. Their numbers have the highest bit set. No method may
 // block.
-type RemoteRequests interface {
+type remoteRequests interface {
 	OnApplied(*eventlog.ApplyResult)
 	OnDropped(proposal uint64, err error)
 	ReadConfirmed(token, index uint64)
@@ -71,7 +71,7 @@ type ShardRouterOptions struct {
 	Shards    uint32          // number of data shards of the cluster, at least 1
 	Locate    sharding.Locate // maps entities to shards; the default hashes type and id
 	Metadata  MetadataRequests
-	Outside   RemoteRequests // nil if only executors propose and read
+	Outside   remoteRequests // nil if only executors propose and read
 	Executor  Options        // options of each executor
 	Disk      disk           // commands are rejected while it is full; may be nil
 	Disputes  disputes       // knows disputed shards; may be nil

@@ -44,7 +44,7 @@ var (
 
 // StateCheckOptions configure a StateChecker. Zero numbers mean the default.
 type StateCheckOptions struct {
-	Histories  HistoryReader
+	Histories  historyReader
 	Every      int    // one stay in memory out of this many is checked, default 1,000; negative: none
 	Seed       uint64 // determines which stays are checked
 	ChunkBytes int    // events passed to a guest at a time, default 128 KiB
@@ -139,7 +139,7 @@ func (s *StateChecker) Stats() map[string]StateCheckCounts {
 	return out
 }
 
-// Picks implements StateCheck.
+// Picks implements stateCheck.
 func (s *StateChecker) Picks() bool {
 	if s == nil || s.opts.Every < 0 {
 		return false
@@ -149,10 +149,10 @@ func (s *StateChecker) Picks() bool {
 	return draw.Uint64()%uint64(s.opts.Every) == 0
 }
 
-// Room implements StateCheck.
+// Room implements stateCheck.
 func (s *StateChecker) Room() bool { return len(s.queue) < cap(s.queue) }
 
-// Offer implements StateCheck.
+// Offer implements stateCheck.
 func (s *StateChecker) Offer(r *checkedState) {
 	select {
 	case s.queue <- r:

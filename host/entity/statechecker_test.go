@@ -28,7 +28,7 @@ func (s *stuck) Interrupt()            { close(s.interrupted) }
 func (s *stuck) Close() error          { return nil }
 
 // noHistory is the history of entities without records.
-type noHistory struct{ HistoryReader }
+type noHistory struct{ historyReader }
 
 func (noHistory) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.SnapshotUse, journal.Sequence) (*journal.Snapshot, error) {
 	return nil, nil

@@ -22,12 +22,12 @@ func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int6
 		e.shard.settle(r, request.Result{Err: request.ErrSuspended})
 	case !d.chargeRate(e, r):
 	case f.Timer.Schedule != nil && !d.fireSchedule(e, r, f, now):
-	case !e.typ.HasCommand(r.Name) && f.Timer.Schedule == nil:
+	case !e.typ.hasCommand(r.Name) && f.Timer.Schedule == nil:
 		// A module activated by mistake must not use up the timer. The timer is
 		// retried later, as after a fault, until a module has the command.
 		d.opts.Logger.Warn("timer waits: the entity type has no such command", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
 		e.shard.settle(r, request.Result{Err: request.ErrUnknownCommand})
-	case !e.typ.HasCommand(r.Name):
+	case !e.typ.hasCommand(r.Name):
 		d.opts.Logger.Warn("scheduled command skipped: the entity type has no such command", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
 		d.fuel = 0
 		d.endTimer(e, r, Env{Now: now}, false)

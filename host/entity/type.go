@@ -150,7 +150,7 @@ func (t *Type) SnapshotUse(module journal.Digest, truncated bool) journal.Snapsh
 		return journal.SnapshotUnread
 	case module != t.Digest && !t.Durable && t.States.Migrates() && t.Snapshots.Versions[module] == 0:
 		return journal.SnapshotUnread
-	case t.LoadsSnapshotsOf(module):
+	case t.loadsSnapshotsOf(module):
 		return journal.SnapshotLoads
 	case truncated && (t.Durable || slices.Contains(t.Snapshots.IfTruncated, module)):
 		return journal.SnapshotLastResort
@@ -162,9 +162,9 @@ func (t *Type) SnapshotUse(module journal.Digest, truncated bool) journal.Snapsh
 // is the type's own version or unknown.
 func (t *Type) SnapshotVersion(module journal.Digest) int { return t.Snapshots.Versions[module] }
 
-// LoadsSnapshotsOf reports whether the type's module can load every snapshot
+// loadsSnapshotsOf reports whether the type's module can load every snapshot
 // that the given module made.
-func (t *Type) LoadsSnapshotsOf(module journal.Digest) bool {
+func (t *Type) loadsSnapshotsOf(module journal.Digest) bool {
 	return module == t.Digest || slices.Contains(t.Snapshots.Modules, module)
 }
 
@@ -230,11 +230,11 @@ func (w *TypeRoutes) CheckMessages(from sharding.EntityID, out *abi.Output) erro
 	return nil
 }
 
-// Accepts reports whether an entity accepts messages from another entity.
+// accepts reports whether an entity accepts messages from another entity.
 // Messages from itself, which include answers that a node sends in its name,
 // are always accepted. If the type's manifest lists no types, it accepts
 // messages of all types that have no other owner.
-func (w *TypeRoutes) Accepts(to, from sharding.EntityID) bool {
+func (w *TypeRoutes) accepts(to, from sharding.EntityID) bool {
 	if to == from {
 		return true
 	}
@@ -258,17 +258,17 @@ type guestPool struct {
 	Revision uint64 // 0 if the types of the module share instances
 }
 
-// Pool returns the pool of the type's entities.
-func (t *Type) Pool() guestPool {
+// pool returns the pool of the type's entities.
+func (t *Type) pool() guestPool {
 	if t.OwnInstances {
 		return guestPool{t.Digest, cmp.Or(t.Made, t.Revision)}
 	}
 	return guestPool{Module: t.Digest}
 }
 
-// BudgetWait returns how long commands of the type must wait because earlier
+// budgetWait returns how long commands of the type must wait because earlier
 // commands exceeded a budget, and the name of that limit.
-func (t *Type) BudgetWait(now int64) (wait time.Duration, limit string) {
+func (t *Type) budgetWait(now int64) (wait time.Duration, limit string) {
 	fuel, bytes := t.FuelBudget.Wait(now), t.BytesBudget.Wait(now)
 	if bytes > fuel {
 		return bytes, request.LimitBytes
@@ -276,9 +276,9 @@ func (t *Type) BudgetWait(now int64) (wait time.Duration, limit string) {
 	return fuel, request.LimitFuel
 }
 
-// CheckID returns an error if the type is a singleton and the id is not that of
+// checkID returns an error if the type is a singleton and the id is not that of
 // its only entity.
-func (t *Type) CheckID(id sharding.EntityID) error {
+func (t *Type) checkID(id sharding.EntityID) error {
 	if t.Singleton && id.ID != manifest.SingletonID {
 		return fmt.Errorf("%w: entity type %s is a singleton, and the id of its entity is %q", sharding.ErrInvalidName, id.Type, manifest.SingletonID)
 	}
@@ -296,15 +296,15 @@ func (t *Type) Mode() abi.Mode {
 	return abi.HandleEvents
 }
 
-// HasCommand reports whether the type may have a command of that name.
-func (t *Type) HasCommand(name string) bool { return t.Commands == nil || t.Commands[name] }
+// hasCommand reports whether the type may have a command of that name.
+func (t *Type) hasCommand(name string) bool { return t.Commands == nil || t.Commands[name] }
 
-// HasQuery reports whether the type may have a query of that name.
-func (t *Type) HasQuery(name string) bool { return t.Queries == nil || t.Queries[name] }
+// hasQuery reports whether the type may have a query of that name.
+func (t *Type) hasQuery(name string) bool { return t.Queries == nil || t.Queries[name] }
 
-// LimitsOr returns the limits for guests' outputs: the type's own limits if
+// limitsOr returns the limits for guests' outputs: the type's own limits if
 // it has any, and otherwise common, the limits of the executor.
-func (t *Type) LimitsOr(common *abi.Limits) *abi.Limits {
+func (t *Type) limitsOr(common *abi.Limits) *abi.Limits {
 	if t.Limits != nil {
 		return t.Limits
 	}

@@ -23,7 +23,7 @@ func (a *actions) look(r *journal.Record) {
 	action := AdminAction{Command: r.CommandID, RecordedAt: r.RecordedAt, Sequence: r.Last()}
 	switch {
 	case r.Flags&journal.FlagTombstone != 0 && a.isMadeBy(r, entity.DeleteAction):
-		action.Kind = ActionDelete
+		action.Kind = actionDelete
 	case len(r.Events) == 0 && len(r.Sections) > 0:
 		for _, s := range r.Sections {
 			if s.Kind != journal.SectionTimers {
@@ -31,7 +31,7 @@ func (a *actions) look(r *journal.Record) {
 			}
 			op, rest, err := journal.NextTimerOp(s.Data)
 			if err == nil && len(rest) == 0 && op.Cancel && a.isMadeBy(r, entity.SkipTimerAction+string(op.Name)) {
-				action.Kind, action.Timer = ActionSkipTimer, string(op.Name)
+				action.Kind, action.Timer = actionSkipTimer, string(op.Name)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func actionOf(r *journal.Record) (action, timer string) {
 		return passivateAction, ""
 	}
 	if a.isMadeBy(r, entity.DeleteAction) {
-		return ActionDelete, ""
+		return actionDelete, ""
 	}
 	if a.look(r); len(a.found) > 0 {
 		return a.found[0].Kind, a.found[0].Timer

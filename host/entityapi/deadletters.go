@@ -19,9 +19,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// DeadLetters gives access to the dead letters of the shards that this node
+// deadLetters gives access to the dead letters of the shards that this node
 // leads.
-type DeadLetters interface {
+type deadLetters interface {
 	// List returns up to limit dead letters of a shard after the dead letter
 	// with the id after, in the order in which they became dead letters; the
 	// zero id is before the first. It stops after the letter that reaches the
@@ -29,14 +29,14 @@ type DeadLetters interface {
 	List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, bytes int) (found []journal.DeadLetter, more bool, err error)
 	// Retry delivers a dead letter again. If the letter never had a
 	// destination, it is sent again as a new message. Retry fails with
-	// ErrNoDeadLetter, or with the entity's error.
+	// errNoDeadLetter, or with the entity's error.
 	Retry(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error
-	// Discard removes a dead letter. It fails with ErrNoDeadLetter.
+	// Discard removes a dead letter. It fails with errNoDeadLetter.
 	Discard(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error
 }
 
-// ErrNoDeadLetter: the dead letter does not exist, or does not exist any more.
-var ErrNoDeadLetter = status.New(connect.CodeNotFound, "the dead letter does not exist; 'hostd entity deadletters ls' lists them")
+// errNoDeadLetter: the dead letter does not exist, or does not exist any more.
+var errNoDeadLetter = status.New(connect.CodeNotFound, "the dead letter does not exist; 'hostd entity deadletters ls' lists them")
 
 // deadLetterID encodes the API's id of a dead letter: its shard, and its id
 // within the shard.
@@ -182,7 +182,7 @@ func (s *handler) withDeadLetter(ctx context.Context, name string,
 		return err
 	}
 	if shard < 1 || uint32(shard) > s.Entities.Shards() {
-		return ErrNoDeadLetter
+		return errNoDeadLetter
 	}
 	if s.DeadLetters == nil {
 		return request.ErrUnsupported

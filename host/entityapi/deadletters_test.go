@@ -17,7 +17,7 @@ import (
 
 // graveyard has a number of dead letters of a size in each shard.
 type graveyard struct {
-	DeadLetters
+	deadLetters
 	each int
 	size int
 }

@@ -48,7 +48,7 @@ type EntityInfo struct {
 
 // AdminAction is an action of an operator on an entity, other than a command.
 type AdminAction struct {
-	Kind       string // ActionDelete or ActionSkipTimer
+	Kind       string // actionDelete or actionSkipTimer
 	Timer      string // the skipped timer
 	Command    journal.CommandID
 	RecordedAt int64            // Unix nanoseconds of the shard's log clock
@@ -57,8 +57,8 @@ type AdminAction struct {
 
 // Kinds of AdminAction.
 const (
-	ActionDelete    = "delete"
-	ActionSkipTimer = "skip-timer"
+	actionDelete    = "delete"
+	actionSkipTimer = "skip-timer"
 )
 
 // EntityQuery selects entities of one shard.

@@ -37,9 +37,9 @@ type Options struct {
 	// Readers read whole shards and upcast events.
 	subscription.Readers
 	States      States
-	Records     RecordHistories
-	Pending     Pending
-	DeadLetters DeadLetters
+	Records     recordHistories
+	Pending     pending
+	DeadLetters deadLetters
 	Load        Load
 	View        clusterapi.View
 

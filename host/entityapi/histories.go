@@ -9,14 +9,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// histories implements subscription.Histories and RecordHistories.
+// histories implements subscription.Histories and recordHistories.
 type histories struct{ *Parts }
 
 func (s histories) Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error {
 	return s.records(ctx, id, from, func(_ journal.Position, r *journal.Record) error { return fn(r) })
 }
 
-// Records implements RecordHistories. It occupies a scan slot, because a page
+// Records implements recordHistories. It occupies a scan slot, because a page
 // may have 1 MiB and 60,000 events, from which fn makes messages: 50 ms of CPU
 // time or more.
 func (s histories) Records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
@@ -46,13 +46,13 @@ func (s histories) records(ctx context.Context, id sharding.EntityID, from journ
 	})
 }
 
-// Span implements RecordHistories.
+// Span implements recordHistories.
 func (s histories) Span(id sharding.EntityID) (first, last journal.Sequence, err error) {
 	info, err := s.Machine.Info(s.ShardRouter.ShardOf(id), id)
 	return info.FirstSequence(), info.Sequence, err
 }
 
-// Action implements RecordHistories.
+// Action implements recordHistories.
 func (s histories) Action(r *journal.Record) (action, timer string) { return actionOf(r) }
 
 // followPeriod is how often a follower polls for records if there are too many

@@ -19,11 +19,11 @@ import (
 type Load interface {
 	// Hot returns the hottest entities, in any order. If there are limit
 	// entities or more, it returns at least limit.
-	Hot(ctx context.Context, limit int) ([]HotEntity, error)
+	Hot(ctx context.Context, limit int) ([]hotEntity, error)
 }
 
-// HotEntity is an entity that receives many requests.
-type HotEntity struct {
+// hotEntity is an entity that receives many requests.
+type hotEntity struct {
 	Entity               sharding.EntityID
 	Shard                sharding.ShardID
 	Node                 sharding.NodeID

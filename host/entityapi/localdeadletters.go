@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// localDeadLetters implements DeadLetters.
+// localDeadLetters implements deadLetters.
 type localDeadLetters struct{ *Parts }
 
 func (s localDeadLetters) List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, most int) (out []journal.DeadLetter, more bool, err error) {
@@ -39,7 +39,7 @@ func (s localDeadLetters) Retry(ctx context.Context, shard sharding.ShardID, id 
 		return err
 	}
 	if l == nil {
-		return ErrNoDeadLetter
+		return errNoDeadLetter
 	}
 	if l.Number == 0 {
 		return s.Post(ctx, shard, &request.Request{Kind: request.SendAgain, Delivery: &request.Delivery{DeadLetter: id}})
@@ -57,7 +57,7 @@ func (s localDeadLetters) Discard(ctx context.Context, shard sharding.ShardID, i
 		return err
 	}
 	if l == nil {
-		return ErrNoDeadLetter
+		return errNoDeadLetter
 	}
 	return s.Post(ctx, shard, &request.Request{Kind: request.Discard, Entity: l.Destination, Delivery: &request.Delivery{DeadLetter: id}})
 }

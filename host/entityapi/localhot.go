@@ -7,7 +7,7 @@ import (
 // load implements Load.
 type load struct{ *Parts }
 
-func (s load) Hot(ctx context.Context, limit int) ([]HotEntity, error) {
+func (s load) Hot(ctx context.Context, limit int) ([]hotEntity, error) {
 	reports, err := s.ShardRouter.Hot(ctx, limit)
 	if err != nil {
 		return nil, err
@@ -18,12 +18,12 @@ func (s load) Hot(ctx context.Context, limit int) ([]HotEntity, error) {
 			fuel += float64(reports[i].Fuel) / seconds
 		}
 	}
-	var out []HotEntity
+	var out []hotEntity
 	for i := range reports {
 		r := &reports[i]
 		seconds := max(r.Span.Seconds(), 1) // a rate over a shorter window is not meaningful
 		for _, e := range r.Entities {
-			hot := HotEntity{
+			hot := hotEntity{
 				Entity: e.Entity, Shard: e.Shard, Node: s.Self,
 				Commands: float64(e.Commands) / seconds, Over: float64(e.Over) / seconds, Fuel: float64(e.Fuel) / seconds,
 			}

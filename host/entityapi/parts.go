@@ -18,8 +18,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Commits knows which entries shards have committed.
-type Commits interface {
+// commits knows which entries shards have committed.
+type commits interface {
 	// Confirm returns for each shard an index up to which its log is committed.
 	Confirm(ctx context.Context, shards []sharding.ShardID) ([]uint64, error)
 }
@@ -40,7 +40,7 @@ type Parts struct {
 	Keys        *modules.ShardKeys
 	Replays     *replay.Replays
 	Upcasts     *replay.Upcasts
-	Commits     Commits
+	Commits     commits
 
 	scans *slots.Slots // slots of running scans; nil means unlimited
 }

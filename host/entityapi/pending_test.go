@@ -28,7 +28,7 @@ type pendingShelf struct {
 	broken sharding.ShardID // a shard that cannot be read
 }
 
-func (s *pendingShelf) Timers(_ context.Context, shard sharding.ShardID, q TimerQuery) (p TimerPage, err error) {
+func (s *pendingShelf) Timers(_ context.Context, shard sharding.ShardID, q timerQuery) (p timerPage, err error) {
 	if shard == s.broken {
 		return p, errors.New("it has stopped")
 	}
@@ -50,10 +50,10 @@ func (s *pendingShelf) Timers(_ context.Context, shard sharding.ShardID, q Timer
 	return p, nil
 }
 
-func (s *pendingShelf) Place(t *journal.Timer) TimerPlace { return timerPlaceOf(t) }
+func (s *pendingShelf) Place(t *journal.Timer) timerPlace { return timerPlaceOf(t) }
 
-func timerPlaceOf(t *journal.Timer) TimerPlace {
-	return TimerPlace{t.Due, t.Entity.String() + " " + t.Name}
+func timerPlaceOf(t *journal.Timer) timerPlace {
+	return timerPlace{t.Due, t.Entity.String() + " " + t.Name}
 }
 
 func (s *pendingShelf) Sends(_ context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
@@ -156,10 +156,10 @@ func TestListTimersIsOrderedByDueTime(t *testing.T) {
 func TestPartsAreMergedUpToTheNearestEnd(t *testing.T) {
 	of := func(end int64, dues ...int64) (p timerPart) {
 		for _, due := range dues {
-			p.timers = append(p.timers, placedTimer{at: TimerPlace{Due: due, Key: "k"}})
+			p.timers = append(p.timers, placedTimer{at: timerPlace{Due: due, Key: "k"}})
 		}
 		if end > 0 {
-			p.end = &TimerPlace{Due: end, Key: "k"}
+			p.end = &timerPlace{Due: end, Key: "k"}
 		}
 		return p
 	}

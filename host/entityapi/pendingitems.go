@@ -23,44 +23,44 @@ const (
 	shownMessageBytes = 4 << 10
 )
 
-// TimerPlace is the position of a timer in the order of all timers of the cluster: by
+// timerPlace is the position of a timer in the order of all timers of the cluster: by
 // time, and by key for equal times.
-type TimerPlace struct {
+type timerPlace struct {
 	Due int64  // due time, Unix nanoseconds
 	Key string // not empty
 }
 
 // Before reports whether p comes before q.
-func (p TimerPlace) Before(q TimerPlace) bool { return p.compare(q) < 0 }
+func (p timerPlace) Before(q timerPlace) bool { return p.compare(q) < 0 }
 
-func (p TimerPlace) compare(q TimerPlace) int {
+func (p timerPlace) compare(q timerPlace) int {
 	return cmp.Or(cmp.Compare(p.Due, q.Due), cmp.Compare(p.Key, q.Key))
 }
 
-// TimerQuery selects timers of a shard.
-type TimerQuery struct {
-	After *TimerPlace // only timers after this place; nil selects all
+// timerQuery selects timers of a shard.
+type timerQuery struct {
+	After *timerPlace // only timers after this place; nil selects all
 	By    int64       // only timers due at or before this time
 	Type  string      // only timers of entities of this type; empty selects all
 	Limit int         // the maximum number of timers, at least 1
 	Scan  int         // the maximum number of timers to examine, at least Limit
 }
 
-// TimerPage is a part of a shard's timers, in order.
-type TimerPage struct {
+// timerPage is a part of a shard's timers, in order.
+type timerPage struct {
 	Timers []journal.Timer
 	// More means that there may be more timers after Last.
 	More bool
-	Last TimerPlace
+	Last timerPlace
 }
 
-// Pending reads the timers and unacknowledged messages of the shards that this node leads.
-type Pending interface {
+// pending reads the timers and unacknowledged messages of the shards that this node leads.
+type pending interface {
 	// Timers returns a page of a shard's timers.
-	Timers(ctx context.Context, shard sharding.ShardID, q TimerQuery) (TimerPage, error)
-	// TimerPlace returns the place of any timer in the cluster's order, even if a
+	Timers(ctx context.Context, shard sharding.ShardID, q timerQuery) (timerPage, error)
+	// Place returns the place of any timer in the cluster's order, even if a
 	// different node leads its shard.
-	Place(t *journal.Timer) TimerPlace
+	Place(t *journal.Timer) timerPlace
 	// Sends calls fn for the unacknowledged messages of a shard after the
 	// message with the id after, in the order in which they were sent. The
 	// message is valid only during fn. An error of fn stops Sends and is

@@ -25,7 +25,7 @@ const nodeTime = 3 * time.Second
 
 // placedTimer is a timer with its place in the order of the cluster.
 type placedTimer struct {
-	at    TimerPlace
+	at    timerPlace
 	timer *entityv1.ListTimersResponse_EntityTimer
 }
 
@@ -33,7 +33,7 @@ type placedTimer struct {
 // after it.
 type timerPart struct {
 	timers []placedTimer
-	end    *TimerPlace
+	end    *timerPlace
 }
 
 // merge adds a part, and drops the timers after the nearest end or beyond a
@@ -83,7 +83,7 @@ func (s *handler) listTimers(ctx context.Context, m *entityv1.ListTimersRequest)
 	if err := s.checkType(ctx, m.GetEntityType()); err != nil {
 		return nil, err
 	}
-	q := TimerQuery{Type: m.GetEntityType(), By: math.MaxInt64, Limit: timerPageSize(m.GetPageSize()), Scan: scannedPending}
+	q := timerQuery{Type: m.GetEntityType(), By: math.MaxInt64, Limit: timerPageSize(m.GetPageSize()), Scan: scannedPending}
 	if m.GetDueBy() != nil {
 		q.By = m.GetDueBy().AsTime().UnixNano()
 	}
@@ -138,7 +138,7 @@ func (s *handler) listTimers(ctx context.Context, m *entityv1.ListTimersRequest)
 
 // ownTimers returns the timers of the shards that this node leads, and how many
 // shards it read.
-func (s *handler) ownTimers(ctx context.Context, q TimerQuery) (of timerPart, read uint32, err error) {
+func (s *handler) ownTimers(ctx context.Context, q timerQuery) (of timerPart, read uint32, err error) {
 	for shard := sharding.ShardID(1); shard <= sharding.ShardID(s.Entities.Shards()); shard++ {
 		if !s.Proxy.Leads(shard) {
 			continue
@@ -223,14 +223,14 @@ func timerFilter(m *entityv1.ListTimersRequest) uint32 {
 }
 
 // timerToken encodes a place as an opaque token.
-func timerToken(m *entityv1.ListTimersRequest, at TimerPlace) string {
+func timerToken(m *entityv1.ListTimersRequest, at timerPlace) string {
 	return page.Token(timerFilter(m), append(binary.BigEndian.AppendUint64(nil, uint64(at.Due)), at.Key...))
 }
 
-func parseTimerToken(m *entityv1.ListTimersRequest) (*TimerPlace, error) {
+func parseTimerToken(m *entityv1.ListTimersRequest) (*timerPlace, error) {
 	place, err := page.Parse(m.GetPageToken(), timerFilter(m))
 	if err != nil || len(place) <= 8 {
 		return nil, page.ErrToken
 	}
-	return &TimerPlace{Due: int64(binary.BigEndian.Uint64(place)), Key: string(place[8:])}, nil
+	return &timerPlace{Due: int64(binary.BigEndian.Uint64(place)), Key: string(place[8:])}, nil
 }

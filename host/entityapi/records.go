@@ -31,8 +31,8 @@ const (
 	longRecordParts = 1000
 )
 
-// RecordHistories reads the histories of entities that this node leads.
-type RecordHistories interface {
+// recordHistories reads the histories of entities that this node leads.
+type recordHistories interface {
 	// Span returns the first stored sequence of an entity, at least 1, and its
 	// last sequence, which is 0 if the entity has no events.
 	Span(id sharding.EntityID) (first, last journal.Sequence, err error)

@@ -21,7 +21,7 @@ func TestConcurrentScansAreBounded(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, scan := range map[string]func() error{
-		"timers": func() error { _, err := pendingView{p}.Timers(ended, 1, TimerQuery{}); return err },
+		"timers": func() error { _, err := pendingView{p}.Timers(ended, 1, timerQuery{}); return err },
 		"sends": func() error {
 			return pendingView{p}.Sends(ended, 1, journal.ItemID{}, func(*journal.Message) error { return nil })
 		},

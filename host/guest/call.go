@@ -203,7 +203,7 @@ func (g *Instance) put(frames []byte, limit int) error {
 		return ErrInstanceDead
 	}
 	if len(frames) > limit {
-		return fmt.Errorf("%w: %d bytes, limit %d", ErrInputTooLarge, len(frames), limit)
+		return fmt.Errorf("%w: %d bytes, limit %d", errInputTooLarge, len(frames), limit)
 	}
 	if len(frames) > g.bufferBytes {
 		if err := g.growBuffer(len(frames), limit); err != nil {

@@ -39,7 +39,7 @@ type compileOrder struct {
 // Exit codes of a child. A Go panic exits with 2.
 const (
 	compileRefused = 3 // the module is at fault
-	Failed         = 4 // the child could not do its work
+	failed         = 4 // the child could not do its work
 )
 
 const (
@@ -84,7 +84,7 @@ func serveCompile(in io.Reader, said io.Writer, compile func(compileOrder, []byt
 		}
 	}
 	fmt.Fprint(said, err)
-	return Failed
+	return failed
 }
 
 // compileChild starts child processes.
@@ -141,7 +141,7 @@ func (c *compileChild) outcome(ctx, bounded context.Context, err error, said str
 		return fmt.Errorf("compile in a child process: %w", err)
 	case exit.ExitCode() == compileRefused:
 		return refusedByChild(said)
-	case exit.ExitCode() == Failed:
+	case exit.ExitCode() == failed:
 		return fmt.Errorf("compile in a child process: %s", said)
 	}
 	c.Logger.Warn("the compiler process died", "state", exit.String(), "said", said)

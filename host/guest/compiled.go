@@ -54,7 +54,7 @@ func (r *Registry) join(digest journal.Digest) (c *compilation, mine bool, err e
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return nil, false, ErrRegistryClosed
+		return nil, false, errRegistryClosed
 	}
 	if c := r.compiled[digest]; c != nil {
 		return c, false, nil

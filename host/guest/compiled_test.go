@@ -64,7 +64,7 @@ func TestModuleIsCompiledOnce(t *testing.T) {
 	if modules[0].Manifest().Name != "smallest" || modules[0].Digest() != digest {
 		t.Errorf("module is %+v, %v", modules[0].Manifest(), modules[0].Digest())
 	}
-	if err := r.Remove(digest); !errors.Is(err, ErrModuleInUse) {
+	if err := r.Remove(digest); !errors.Is(err, errModuleInUse) {
 		t.Errorf("remove in use: %v", err)
 	}
 }
@@ -163,7 +163,7 @@ func TestClosedRegistry(t *testing.T) {
 	if _, err := m.Instantiate(t.Context()); !errors.Is(err, ErrClosed) {
 		t.Errorf("instantiate: %v", err)
 	}
-	if _, err := r.Module(t.Context(), digest); !errors.Is(err, ErrRegistryClosed) {
+	if _, err := r.Module(t.Context(), digest); !errors.Is(err, errRegistryClosed) {
 		t.Errorf("module: %v", err)
 	}
 }

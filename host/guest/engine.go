@@ -112,7 +112,7 @@ func (e *Engine) MemoryBytes() int64 { return e.budget.linear.Load() }
 // Limits returns the limits that modules and their calls must respect.
 func (e *Engine) Limits() abi.Limits { return e.limits }
 
-// Close frees the runtime. If a module is still open, it returns ErrInUse and
+// Close frees the runtime. If a module is still open, it returns errInUse and
 // leaves the engine open, because freeing code that is running would crash the
 // process.
 func (e *Engine) Close(ctx context.Context) error {
@@ -122,7 +122,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		return nil
 	}
 	if e.open > 0 {
-		return fmt.Errorf("close engine: %d modules: %w", e.open, ErrInUse)
+		return fmt.Errorf("close engine: %d modules: %w", e.open, errInUse)
 	}
 	e.closed = true
 	err := e.runtime.Close(ctx)

@@ -135,13 +135,13 @@ func TestInputOverLimitLeavesInstanceAlive(t *testing.T) {
 	if _, err := g.Handle(0, make([]byte, limit+abi.CallExtraBytes), Env{}); err != nil {
 		t.Errorf("at the limit: %v", err)
 	}
-	if _, err := g.Handle(0, make([]byte, limit+abi.CallExtraBytes+1), Env{}); !errors.Is(err, ErrInputTooLarge) {
+	if _, err := g.Handle(0, make([]byte, limit+abi.CallExtraBytes+1), Env{}); !errors.Is(err, errInputTooLarge) {
 		t.Errorf("over the limit: %v", err)
 	}
 	if _, err := g.Load(0, 1, make([]byte, limit+abi.LoadExtraBytes)); err != nil {
 		t.Errorf("load at its limit: %v", err)
 	}
-	if _, err := g.Load(0, 1, make([]byte, limit+abi.LoadExtraBytes+1)); !errors.Is(err, ErrInputTooLarge) {
+	if _, err := g.Load(0, 1, make([]byte, limit+abi.LoadExtraBytes+1)); !errors.Is(err, errInputTooLarge) {
 		t.Errorf("load over its limit: %v", err)
 	}
 	if _, err := g.Handle(0, nil, Env{}); err != nil {
@@ -185,7 +185,7 @@ func TestCloseOrderIsEnforced(t *testing.T) {
 	if _, err := g.Handle(0, []byte("x"), Env{}); err != nil {
 		t.Errorf("an instance of a closed module must go on: %v", err)
 	}
-	if err := e.Close(t.Context()); !errors.Is(err, ErrInUse) {
+	if err := e.Close(t.Context()); !errors.Is(err, errInUse) {
 		t.Errorf("close an engine in use: %v", err)
 	}
 	if err := g.Close(); err != nil {
@@ -214,7 +214,7 @@ func TestMemoryIsCountedAndReleased(t *testing.T) {
 	if used := e.MemoryBytes(); used != 96*pageBytes {
 		t.Errorf("4 instances of 24 pages count as %d bytes", used)
 	}
-	if _, err := m.Instantiate(t.Context()); !errors.Is(err, ErrNoMemory) {
+	if _, err := m.Instantiate(t.Context()); !errors.Is(err, errNoMemory) {
 		t.Errorf("an instance over the budget: %v", err)
 	}
 	if _, err := open[0].Handle(0, nil, Env{}); err != nil {

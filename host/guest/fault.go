@@ -16,17 +16,17 @@ var (
 	ErrInstanceDead = errors.New("guest instance is dead")
 	// ErrClosed: the engine or the module was closed.
 	ErrClosed = errors.New("closed")
-	// ErrInUse: modules or instances are still open; close them first.
-	ErrInUse = errors.New("instances are still in use")
-	// ErrNoMemory: a budget of guest memory is exhausted, or the kernel refused.
+	// errInUse: modules or instances are still open; close them first.
+	errInUse = errors.New("instances are still in use")
+	// errNoMemory: a budget of guest memory is exhausted, or the kernel refused.
 	// Retry after other instances have been closed.
-	ErrNoMemory = errors.New("no memory for a guest instance")
-	// ErrMemoryLimit: the module starts with more memory than its instance may
+	errNoMemory = errors.New("no memory for a guest instance")
+	// errMemoryLimit: the module starts with more memory than its instance may
 	// have. A retry does not help.
-	ErrMemoryLimit = errors.New("the module needs more memory than its limit")
-	// ErrInputTooLarge: the input exceeds its limit, and the guest was not called.
+	errMemoryLimit = errors.New("the module needs more memory than its limit")
+	// errInputTooLarge: the input exceeds its limit, and the guest was not called.
 	// The instance stays usable. A retry does not help.
-	ErrInputTooLarge = errors.New("the input of a guest call exceeds its limit")
+	errInputTooLarge = errors.New("the input of a guest call exceeds its limit")
 	// ErrDeadline: the call was ended at its deadline. The instance is dead, but
 	// the guest is not at fault.
 	ErrDeadline = errors.New("guest call exceeded its deadline")

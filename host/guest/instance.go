@@ -52,7 +52,7 @@ const (
 // state of the entities loaded into it, each identified by a handle. It belongs
 // to one goroutine.
 //
-// If a call returns an error other than ErrInputTooLarge or a FaultOutput, the
+// If a call returns an error other than errInputTooLarge or a FaultOutput, the
 // instance is dead: every later call returns ErrInstanceDead, and the owner
 // must Close it. A guest that trapped is never called again, because its state
 // may be half updated. Every call terminates, because SetBudgets bounds the
@@ -120,16 +120,16 @@ type InstanceOptions struct {
 
 // Instantiate creates an instance and runs the module's _initialize. ctx
 // cannot cancel _initialize, but a fuel budget bounds it. The error is a
-// *Fault, or wraps ErrNoMemory or ErrClosed.
+// *Fault, or wraps errNoMemory or ErrClosed.
 func (m *Module) Instantiate(ctx context.Context) (*Instance, error) {
 	return m.InstantiateWith(ctx, InstanceOptions{})
 }
 
 // InstantiateWith is Instantiate with options. The error can also wrap
-// ErrMemoryLimit.
+// errMemoryLimit.
 func (m *Module) InstantiateWith(ctx context.Context, opts InstanceOptions) (*Instance, error) {
 	if least := int64(m.description.MemoryMinPages) * wasm.PageBytes; opts.MemoryBytes > 0 && least > opts.MemoryBytes {
-		return nil, fmt.Errorf("%w: the module starts with %d bytes, limit %d", ErrMemoryLimit, least, opts.MemoryBytes)
+		return nil, fmt.Errorf("%w: the module starts with %d bytes, limit %d", errMemoryLimit, least, opts.MemoryBytes)
 	}
 	if opts.pureClock == 0 {
 		opts.pureClock, opts.pureSeed = fixedInstant, fixedSeed
@@ -268,7 +268,7 @@ func panicError(export string, r any) error {
 	if !ok {
 		err = fmt.Errorf("%v", r)
 	}
-	if errors.Is(err, ErrNoMemory) {
+	if errors.Is(err, errNoMemory) {
 		return err
 	}
 	return faultOf(export, err)

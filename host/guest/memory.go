@@ -78,10 +78,10 @@ func (b *memoryBudget) giveLinear(bytes int64) {
 	b.linear.Add(-bytes)
 }
 
-// admit charges the fixed bytes of a new instance. The error wraps ErrNoMemory.
+// admit charges the fixed bytes of a new instance. The error wraps errNoMemory.
 func (b *memoryBudget) admit(bytes int64) error {
 	if !b.take(bytes) {
-		return fmt.Errorf("%w: %d bytes for a new instance", ErrNoMemory, bytes)
+		return fmt.Errorf("%w: %d bytes for a new instance", errNoMemory, bytes)
 	}
 	b.instances.Add(1)
 	return nil
@@ -156,7 +156,7 @@ func (m *linearMemory) Allocate(_, max uint64) experimental.LinearMemory {
 	}
 	reserved, err := reserve(int(max))
 	if err != nil {
-		panic(fmt.Errorf("%w: reserve %d bytes of address space: %v", ErrNoMemory, max, err))
+		panic(fmt.Errorf("%w: reserve %d bytes of address space: %v", errNoMemory, max, err))
 	}
 	m.reserved = reserved
 	m.budget.reserved.Add(int64(len(reserved)))
@@ -170,7 +170,7 @@ func (m *linearMemory) Allocate(_, max uint64) experimental.LinearMemory {
 func (m *linearMemory) Reallocate(size uint64) []byte {
 	if !m.grow(size) {
 		if m.length == 0 && size > 0 {
-			panic(fmt.Errorf("%w: %d bytes for a new instance", ErrNoMemory, size))
+			panic(fmt.Errorf("%w: %d bytes for a new instance", errNoMemory, size))
 		}
 		m.refused = true
 		return nil

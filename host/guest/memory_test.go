@@ -45,7 +45,7 @@ func TestInstanceMemoryLimit(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := m.InstantiateWith(t.Context(), InstanceOptions{MemoryBytes: 24*pageBytes - 1}); !errors.Is(err, ErrMemoryLimit) {
+	if _, err := m.InstantiateWith(t.Context(), InstanceOptions{MemoryBytes: 24*pageBytes - 1}); !errors.Is(err, errMemoryLimit) {
 		t.Errorf("below the module's minimum: %v", err)
 	}
 }
@@ -84,7 +84,7 @@ func TestInstancesShareNodeMemoryBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := instantiate(t, m)
-	if _, err := m.Instantiate(t.Context()); !errors.Is(err, ErrNoMemory) {
+	if _, err := m.Instantiate(t.Context()); !errors.Is(err, errNoMemory) {
 		t.Errorf("a third instance gives %v", err)
 	}
 	if got := grow(t, second); got != 5 {
@@ -117,7 +117,7 @@ func TestSharedMemoryBudget(t *testing.T) {
 		return g
 	}
 	a, b := open(budget), open(budget)
-	if _, err := m.InstantiateWith(t.Context(), InstanceOptions{Memory: budget}); !errors.Is(err, ErrNoMemory) {
+	if _, err := m.InstantiateWith(t.Context(), InstanceOptions{Memory: budget}); !errors.Is(err, errNoMemory) {
 		t.Errorf("a third instance: %v", err)
 	}
 	if got := grow(t, a) + grow(t, b); got != 5 {

@@ -22,12 +22,12 @@ var (
 	// ErrModuleNotFound: the registry has no module with this digest. Retry after
 	// the module has been pushed or fetched from a peer.
 	ErrModuleNotFound = errors.New("the module does not exist")
-	// ErrModuleTooLarge: the module exceeds the size limit.
-	ErrModuleTooLarge = errors.New("the module is too large")
-	// ErrModuleInUse: the module is compiled in memory; Release it first.
-	ErrModuleInUse = errors.New("the module is in use")
-	// ErrRegistryClosed: the registry was closed.
-	ErrRegistryClosed = errors.New("the module registry is closed")
+	// errModuleTooLarge: the module exceeds the size limit.
+	errModuleTooLarge = errors.New("the module is too large")
+	// errModuleInUse: the module is compiled in memory; Release it first.
+	errModuleInUse = errors.New("the module is in use")
+	// errRegistryClosed: the registry was closed.
+	errRegistryClosed = errors.New("the module registry is closed")
 )
 
 // DamagedModuleError reports that the content of a module's file does not match
@@ -121,7 +121,7 @@ func DigestOf(wasm []byte) journal.Digest { return sha256.Sum256(wasm) }
 func (r *Registry) Put(wasm []byte) (digest journal.Digest, stored bool, err error) {
 	digest = DigestOf(wasm)
 	if int64(len(wasm)) > r.limit {
-		return digest, false, fmt.Errorf("put module %s: %w: %d bytes, limit %d", digest, ErrModuleTooLarge, len(wasm), r.limit)
+		return digest, false, fmt.Errorf("put module %s: %w: %d bytes, limit %d", digest, errModuleTooLarge, len(wasm), r.limit)
 	}
 	r.files <- struct{}{}
 	defer func() { <-r.files }()
@@ -255,14 +255,14 @@ func (r *Registry) List() ([]journal.Digest, error) {
 }
 
 // Remove deletes the file of a module, such as a module that did not compile. It
-// returns ErrModuleInUse if the module is in memory. Removing an absent module
+// returns errModuleInUse if the module is in memory. Removing an absent module
 // is not an error.
 func (r *Registry) Remove(digest journal.Digest) error {
 	r.mu.Lock()
 	inUse := r.compiled[digest] != nil
 	r.mu.Unlock()
 	if inUse {
-		return fmt.Errorf("remove module %s: %w", digest, ErrModuleInUse)
+		return fmt.Errorf("remove module %s: %w", digest, errModuleInUse)
 	}
 	err := removeIfThere(r.path(digest))
 	if err == nil {

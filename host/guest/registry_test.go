@@ -79,7 +79,7 @@ func TestModuleOverSizeLimitIsRejected(t *testing.T) {
 		t.Errorf("at the limit: %v", err)
 	}
 	digest, _, err := r.Put(make([]byte, 1001))
-	if !errors.Is(err, ErrModuleTooLarge) || r.Has(digest) {
+	if !errors.Is(err, errModuleTooLarge) || r.Has(digest) {
 		t.Errorf("over the limit: %v", err)
 	}
 	if got, err := r.Get(DigestOf(make([]byte, 1000))); err != nil || len(got) != 1000 {

@@ -19,9 +19,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Compatibility runs the compatibility check: it compares a module with the stored
+// compatibility runs the compatibility check: it compares a module with the stored
 // entities of a shard that this node leads.
-type Compatibility interface {
+type compatibility interface {
 	// CheckCompatibility takes at most slightly longer than twice q.Budget.
 	CheckCompatibility(ctx context.Context, q modules.CompatibilityQuery) (modules.Compatibility, error)
 }

@@ -45,10 +45,10 @@ type Options struct {
 	Modules       Modules
 	Types         Types
 	Entities      shardCounter
-	Verifications Verifications
-	Compatibility Compatibility // if nil, activations are not checked
+	Verifications verifications
+	Compatibility compatibility // if nil, activations are not checked
 	Timers        timers        // if nil, activations do not warn about timers
-	Rollouts      Rollouts
+	Rollouts      rollouts
 
 	Proxy   *leaderproxy.Proxy
 	Streams *admission.Streams

@@ -18,14 +18,14 @@ type Parts struct {
 	late struct {
 		types    struct{ Types }
 		modules  struct{ Modules }
-		rollouts struct{ Rollouts }
+		rollouts struct{ rollouts }
 	}
 }
 
 // Open sets the parts.
 func (p *Parts) Open(from Parts) {
 	*p = from
-	p.late.types.Types, p.late.modules.Modules, p.late.rollouts.Rollouts = p.Modules.Service, p.Modules.Service, p.Modules.Rollouts
+	p.late.types.Types, p.late.modules.Modules, p.late.rollouts.rollouts = p.Modules.Service, p.Modules.Service, p.Modules.Rollouts
 }
 
 // Options returns the options that the parts implement. The parts may be opened

@@ -20,9 +20,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Rollouts manages the rollouts of the cluster. Every method first waits until
+// rollouts manages the rollouts of the cluster. Every method first waits until
 // this node has applied all earlier decisions.
-type Rollouts interface {
+type rollouts interface {
 	Begin(ctx context.Context, b modules.RolloutBegin) (revision uint64, err error)
 	State(ctx context.Context, entityType string) (modules.RolloutState, error)
 	AwaitServed(ctx context.Context, revision uint64) error

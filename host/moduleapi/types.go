@@ -72,12 +72,12 @@ func (e Encodings) Encoding(ctx context.Context, entityType string) (request.Enc
 // Modules stores modules and activates them for entity types; see
 // modules.Service.
 type Modules interface {
-	Library
-	Activations
+	library
+	activations
 }
 
-// Library stores modules.
-type Library interface {
+// library stores modules.
+type library interface {
 	Upload(ctx context.Context, u modules.Upload) (modules.Module, error)
 	List(ctx context.Context) ([]modules.Module, error)
 	Get(ctx context.Context, digest journal.Digest) (modules.Module, error)
@@ -86,9 +86,9 @@ type Library interface {
 	Quotas(by string) modules.Quotas
 }
 
-// Activations makes modules serve entity types, and knows the owners of the
+// activations makes modules serve entity types, and knows the owners of the
 // types and the results of verifications.
-type Activations interface {
+type activations interface {
 	Activate(ctx context.Context, a modules.Activation) (modules.Activated, error)
 	Rollback(ctx context.Context, t modules.TakeBack) (modules.Rollback, error)
 	Changes(ctx context.Context, entityType string) ([]modules.ActivationChange, error)

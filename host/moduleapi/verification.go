@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Verifications replays the histories of shards that this node leads.
-type Verifications interface {
+// verifications replays the histories of shards that this node leads.
+type verifications interface {
 	// Verify calls tell with the result of each entity. It stops at the first
 	// error of tell and returns it.
 	Verify(ctx context.Context, r replay.VerifyRequest, tell func(replay.Verified) error) error
@@ -36,7 +36,7 @@ const (
 // nothing. Its exported fields must be set before do. It must be used by one
 // goroutine.
 type verification struct {
-	Verifications Verifications
+	Verifications verifications
 	Proxy         *leaderproxy.Proxy
 	Shards        uint32 // number of data shards of the cluster
 	Request       *modulev1.VerifyModuleRequest

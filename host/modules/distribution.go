@@ -45,11 +45,11 @@ type Distribution struct {
 	logger       *slog.Logger
 }
 
-// Spread copies one of this node's modules to other nodes. It returns when a
+// spread copies one of this node's modules to other nodes. It returns when a
 // majority of the nodes with data has the module, so that an acknowledged
 // module survives the loss of any minority. Proxies do not count, because
 // they may leave at any time.
-func (d *Distribution) Spread(ctx context.Context, digest journal.Digest, wasm []byte) error {
+func (d *Distribution) spread(ctx context.Context, digest journal.Digest, wasm []byte) error {
 	others := d.members.Others()
 	var to []sharding.NodeID
 	hosts, have := 0, 0
@@ -151,8 +151,8 @@ func (d *Distribution) Prepare(ctx context.Context, digest journal.Digest, holde
 	return err
 }
 
-// PrepareEverywhere returns when every reachable node has compiled the module.
-func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Digest) error {
+// prepareEverywhere returns when every reachable node has compiled the module.
+func (d *Distribution) prepareEverywhere(ctx context.Context, digest journal.Digest) error {
 	done := d.each(d.members.Others(), func(node sharding.NodeID) error {
 		err := d.peers.Prepare(ctx, node, peer.Digest(digest), d.self)
 		if err != nil && !d.peers.IsAlive(node) {
@@ -169,17 +169,17 @@ func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Dig
 	return nil
 }
 
-// PrepareToRun is PrepareEverywhere, but loads the module on this node first.
+// PrepareToRun is prepareEverywhere, but loads the module on this node first.
 func (d *Distribution) PrepareToRun(ctx context.Context, digest journal.Digest) error {
 	if _, err := d.ToRun(ctx, digest, ""); err != nil {
 		return err
 	}
-	return d.PrepareEverywhere(ctx, digest)
+	return d.prepareEverywhere(ctx, digest)
 }
 
-// ServedEverywhere returns when every other reachable node serves the
+// servedEverywhere returns when every other reachable node serves the
 // activations up to the revision.
-func (d *Distribution) ServedEverywhere(ctx context.Context, revision uint64) error {
+func (d *Distribution) servedEverywhere(ctx context.Context, revision uint64) error {
 	done := d.each(d.members.Others(), func(node sharding.NodeID) error {
 		err := d.peers.AwaitActivations(ctx, node, revision)
 		if err != nil && !d.peers.IsAlive(node) {

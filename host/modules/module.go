@@ -90,9 +90,9 @@ type ServedPart struct {
 	Share      uint32        // share of the commands that the module decides as a shadow
 }
 
-// PartsOf returns the parts that a module serves of the given entity types, in
+// partsOf returns the parts that a module serves of the given entity types, in
 // their order.
-func PartsOf(view *meta.View, digest meta.Digest, entityTypes []string) (out []ServedPart) {
+func partsOf(view *meta.View, digest meta.Digest, entityTypes []string) (out []ServedPart) {
 	for _, name := range entityTypes {
 		b, _ := view.Activation(name)
 		if r := b.Rollout; r != nil && r.Digest == digest {

@@ -483,7 +483,7 @@ func (r *Rollouts) back(ctx context.Context, entityType string) (RolloutState, e
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return now, ErrRolloutGoesOn
+			return now, errRolloutGoesOn
 		}
 	}
 }
@@ -493,6 +493,6 @@ func refusedRollout(format string, args ...any) error {
 	return &status.RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// ErrRolloutGoesOn: the call's deadline passed before the entities had returned
+// errRolloutGoesOn: the call's deadline passed before the entities had returned
 // to the older module.
-var ErrRolloutGoesOn = status.New(connect.CodeDeadlineExceeded, "the entities are still returning to the old module; 'hostd module rollout TYPE' shows the progress")
+var errRolloutGoesOn = status.New(connect.CodeDeadlineExceeded, "the entities are still returning to the old module; 'hostd module rollout TYPE' shows the progress")

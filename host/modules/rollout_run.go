@@ -113,7 +113,7 @@ func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Activati
 	case meta.RolloutRunning:
 		due := r.stepDue(b.Rollout)
 		if due { // slow work comes before the check of the rules
-			if err := r.modules.PrepareEverywhere(ctx, journal.Digest(b.Rollout.Digest)); err != nil {
+			if err := r.modules.prepareEverywhere(ctx, journal.Digest(b.Rollout.Digest)); err != nil {
 				return err
 			}
 		}
@@ -262,7 +262,7 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.A
 // has written, once the logs of all shards have reached fence.
 func (r *Rollouts) failing(ctx context.Context, going []meta.Activation, fence uint64) (map[string]*modulev1.CheckCompatibilityResponse, error) {
 	if fence > 0 {
-		if err := r.modules.ServedEverywhere(ctx, fence); err != nil {
+		if err := r.modules.servedEverywhere(ctx, fence); err != nil {
 			return nil, err
 		}
 	}

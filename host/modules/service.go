@@ -102,7 +102,7 @@ func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 	if err := s.modules.checkSignature(mod); err != nil {
 		return Module{}, err
 	}
-	if err := s.modules.Spread(ctx, digest, wasm); err != nil {
+	if err := s.modules.spread(ctx, digest, wasm); err != nil {
 		return Module{}, err
 	}
 	if _, err := s.metadata.Do(ctx, meta.PutModule(mod)); err != nil {
@@ -143,7 +143,7 @@ func (s *Service) describe(m meta.Module) Module {
 	out := Module{
 		Digest: journal.Digest(m.Digest), Name: m.Name, Version: m.Version, SizeBytes: m.Size,
 		UploadedAt: time.Unix(0, m.UploadedAt), EntityTypes: m.EntityTypes, Owners: map[string]string{},
-		Verified: map[string]VerifyResult{}, Parts: PartsOf(view, m.Digest, m.EntityTypes),
+		Verified: map[string]VerifyResult{}, Parts: partsOf(view, m.Digest, m.EntityTypes),
 	}
 	if m.UnusedSince != 0 {
 		out.UnusedSince = time.Unix(0, m.UnusedSince)
@@ -259,7 +259,7 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 	if err := s.modules.checkSignatureHere(ctx, digest); err != nil {
 		return 0, err
 	}
-	if err := s.modules.PrepareEverywhere(ctx, digest); err != nil {
+	if err := s.modules.prepareEverywhere(ctx, digest); err != nil {
 		return 0, err
 	}
 	command, err := order(ctx)
@@ -278,7 +278,7 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 	if err := s.types.Refresh(ctx); err != nil {
 		return 0, err
 	}
-	return res.Revision, s.modules.ServedEverywhere(ctx, res.Revision)
+	return res.Revision, s.modules.servedEverywhere(ctx, res.Revision)
 }
 
 // awaitServed returns when this node and every other reachable node serve the
@@ -288,7 +288,7 @@ func (s *Service) awaitServed(ctx context.Context, revision uint64) error {
 	if err := s.types.Await(ctx, revision); err != nil {
 		return err
 	}
-	return s.modules.ServedEverywhere(ctx, revision)
+	return s.modules.servedEverywhere(ctx, revision)
 }
 
 // Lookup returns the served type. It reports a type as unknown only after this

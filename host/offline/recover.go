@@ -17,10 +17,10 @@ import (
 // backup, or the other replicas of a cluster, can restore it.
 var ErrBeyondRecovery = errors.New("the remaining data is inconsistent; restore the directory from a backup")
 
-// ErrHasPeers rejects a node with peers. It must not continue with a part of
+// errHasPeers rejects a node with peers. It must not continue with a part of
 // its log, because it could vote against votes that it has forgotten. Its peers
 // have the data, so Rejoin gives the node a new disk id.
-var ErrHasPeers = errors.New("this node has had peers: with a truncated log, its votes could lose acknowledged writes; use 'hostd recover --rejoin' to rebuild it from its peers")
+var errHasPeers = errors.New("this node has had peers: with a truncated log, its votes could lose acknowledged writes; use 'hostd recover --rejoin' to rebuild it from its peers")
 
 // AcceptLoss makes the data directory of a stopped node usable again after
 // damage to its write-ahead log. It truncates the log at the first damage and
@@ -39,7 +39,7 @@ func AcceptLoss(ctx context.Context, dir string, out io.Writer) error {
 		return err
 	}
 	if id.Several {
-		return ErrHasPeers
+		return errHasPeers
 	}
 	logs := filepath.Join(dir, datadir.WALDir)
 	loss, err := wal.AcceptLoss(disk.OS{}, logs)

@@ -178,7 +178,7 @@ func TestHelloIsChecked(t *testing.T) {
 	}
 	for _, c := range [][2]string{
 		{headerLevels, "4-5"}, {headerLevels, "2"}, {headerLevels, "2-1"}, {headerLevels, "0-1"}, {headerLevels, "1-x"}, {headerLevels, "-"}, {headerIncarnation, "0"}, {headerIncarnation, "x"}, {headerIncarnation, ""},
-		{headerNode, ""}, {headerNode, "a b"}, {headerNode, strings.Repeat("n", MaxNodeIDBytes+1)}, {headerCluster, "\x00"},
+		{headerNode, ""}, {headerNode, "a b"}, {headerNode, strings.Repeat("n", maxNodeIDBytes+1)}, {headerCluster, "\x00"},
 	} {
 		h := good()
 		h.Set(c[0], c[1])

@@ -60,8 +60,8 @@ var (
 	// ErrUnknownOutcome: the call was made, but no answer arrived. It may have
 	// taken effect.
 	ErrUnknownOutcome = errors.New("unknown outcome")
-	// ErrClosed: Peers is closed.
-	ErrClosed = errors.New("connections to other nodes are closed")
+	// errClosed: Peers is closed.
+	errClosed = errors.New("connections to other nodes are closed")
 )
 
 // Reasons why a caller is not looked up in the metadata.

@@ -83,7 +83,7 @@ func (p *Peers) enter(s *served) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return ErrClosed
+		return errClosed
 	}
 	p.served[s] = struct{}{}
 	p.active.Add(1)
@@ -139,7 +139,7 @@ func (p *Peers) beginLink(s *served, header http.Header) (end func(), err error)
 		s.deadline(time.Unix(1, 0))
 		s.peer.endLink(s)
 		p.leave(s)
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	return func() {
 		s.peer.endLink(s)

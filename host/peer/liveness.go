@@ -96,11 +96,11 @@ func (q *peer) look(now, since int64) {
 			q.owner.opts.Logger.Warn("no more heartbeats from a node", "node_id", q.id)
 		}
 		q.owner.opts.Observer.PeerSuspected(q.id)
-	case state == stateAlive && q.signs.HasEnded():
+	case state == stateAlive && q.signs.hasEnded():
 		q.state.Store(stateFailed)
 		q.owner.opts.Logger.Debug("the process of a node has probably ended", "node_id", q.id)
 		q.owner.opts.Observer.PeerFailed(q.id)
-	case state != stateAlive && q.signs.IsAlive(now, patience) && !q.signs.HasEnded():
+	case state != stateAlive && q.signs.IsAlive(now, patience) && !q.signs.hasEnded():
 		q.state.Store(stateAlive)
 		if q.lost {
 			q.lost = false

@@ -19,8 +19,8 @@ const (
 	// MaxFrameBytes bounds a frame. A raft append has at most 1 MiB of entries
 	// plus one more entry, so frames are never split.
 	MaxFrameBytes = 4 << 20
-	// MaxNodeIDBytes bounds the name of a node.
-	MaxNodeIDBytes = 128
+	// maxNodeIDBytes bounds the name of a node.
+	maxNodeIDBytes = 128
 	// maxPeers bounds the nodes whose state is kept.
 	maxPeers = 1024
 )
@@ -201,7 +201,7 @@ func (o Options) Validate() error {
 
 // validName reports whether a name can be used in a header.
 func validName(s string) bool {
-	if s == "" || len(s) > MaxNodeIDBytes {
+	if s == "" || len(s) > maxNodeIDBytes {
 		return false
 	}
 	for i := 0; i < len(s); i++ {

@@ -272,7 +272,7 @@ func (p *Peers) addPeer(id sharding.NodeID) (*peer, error) {
 	}
 	switch {
 	case p.closed:
-		return nil, ErrClosed
+		return nil, errClosed
 	case !validName(string(id)):
 		return nil, fmt.Errorf("%w: invalid node id %.200q", ErrRefused, id)
 	}

@@ -53,7 +53,7 @@ func (r *referrals) take(address string, answer *http.Response) bool {
 		return false
 	}
 	host, port, err := net.SplitHostPort(answer.Header.Get(network.PeerAddressHeader))
-	if err != nil || len(host) > MaxNodeIDBytes {
+	if err != nil || len(host) > maxNodeIDBytes {
 		return false
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {

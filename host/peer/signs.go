@@ -53,8 +53,8 @@ func (s *Signs) Renew() { s.turns.Store(0) }
 // End records that the node's process seems to have ended.
 func (s *Signs) End() { s.ended.Store(true) }
 
-// HasEnded reports whether End was called and nothing has arrived since.
-func (s *Signs) HasEnded() bool { return s.ended.Load() }
+// hasEnded reports whether End was called and nothing has arrived since.
+func (s *Signs) hasEnded() bool { return s.ended.Load() }
 
 // IsSuspected reports whether the node is suspected. Silence before the time
 // since does not count.

@@ -177,7 +177,7 @@ func (c *chunks) fill() error {
 		return c.err
 	}
 	if c.in.ended.Load() {
-		return ErrClosed
+		return errClosed
 	}
 	c.in.deadline(time.Now().Add(progressTime))
 	if c.in.ended.Load() {

@@ -45,7 +45,7 @@ func HeaderOf(s Said) string {
 }
 
 // ParseHeader is the inverse of HeaderOf. It fails with ErrInvalid for a value
-// that HeaderOf does not produce, and with ErrTooLarge.
+// that HeaderOf does not produce, and with errTooLarge.
 func ParseHeader(value string) (Said, error) {
 	if value == "" {
 		return Said{}, nil

@@ -21,15 +21,15 @@ const (
 	Certificate Kind = "certificate"
 )
 
-// MaxBytes limits the encoded size of a principal.
-const MaxBytes = 4 << 10
+// maxBytes limits the encoded size of a principal.
+const maxBytes = 4 << 10
 
 // maxKindBytes limits the length of kinds, including those of later releases.
 const maxKindBytes = 32
 
 // Errors of New and Parse.
 var (
-	ErrTooLarge = fmt.Errorf("the kind, name and groups of a principal exceed %d bytes", MaxBytes)
+	errTooLarge = fmt.Errorf("the kind, name and groups of a principal exceed %d bytes", maxBytes)
 	ErrInvalid  = errors.New("malformed principal")
 )
 
@@ -45,7 +45,7 @@ type Principal struct {
 	encoded []byte
 }
 
-// New makes a principal. It fails with ErrTooLarge, or with ErrInvalid if a text
+// New makes a principal. It fails with errTooLarge, or with ErrInvalid if a text
 // is not UTF-8 or the kind is empty.
 func New(kind Kind, name string, groups []string) (*Principal, error) {
 	if kind == "" || len(kind) > maxKindBytes || !utf8.ValidString(string(kind)) || !utf8.ValidString(name) {
@@ -58,8 +58,8 @@ func New(kind Kind, name string, groups []string) (*Principal, error) {
 		}
 		size += 2 + len(g)
 	}
-	if size > MaxBytes {
-		return nil, ErrTooLarge
+	if size > maxBytes {
+		return nil, errTooLarge
 	}
 	if len(groups) == 0 {
 		groups = nil
@@ -84,10 +84,10 @@ func OfNobody() *Principal { return anonymous }
 func (p *Principal) Bytes() []byte { return p.encoded }
 
 // Parse is the inverse of Bytes. It copies b. It fails with ErrInvalid or
-// ErrTooLarge.
+// errTooLarge.
 func Parse(b []byte) (*Principal, error) {
-	if len(b) > MaxBytes {
-		return nil, ErrTooLarge
+	if len(b) > maxBytes {
+		return nil, errTooLarge
 	}
 	var texts []string
 	for all := string(b); len(all) > 0; {

@@ -47,14 +47,14 @@ func TestInvalidPrincipalsAreRejected(t *testing.T) {
 			t.Errorf("%x is %+v, %v", b, p, err)
 		}
 	}
-	most := MaxBytes - 4 - len(JWT)
+	most := maxBytes - 4 - len(JWT)
 	if _, err := New(JWT, strings.Repeat("n", most), nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := New(JWT, strings.Repeat("n", most-1), []string{""}); !errors.Is(err, ErrTooLarge) {
+	if _, err := New(JWT, strings.Repeat("n", most-1), []string{""}); !errors.Is(err, errTooLarge) {
 		t.Error(err)
 	}
-	if _, err := Parse(make([]byte, MaxBytes+1)); !errors.Is(err, ErrTooLarge) {
+	if _, err := Parse(make([]byte, maxBytes+1)); !errors.Is(err, errTooLarge) {
 		t.Error(err)
 	}
 }

@@ -30,11 +30,11 @@ type PatchOperation struct {
 	Was, Is any
 }
 
-// JSONPatch returns the operations that turn one JSON text into another,
+// jsonPatch returns the operations that turn one JSON text into another,
 // limited to the number in most. whole is false if more are needed. Two
 // numbers are equal if their values are equal. ok is false if one of the
 // texts is not JSON.
-func JSONPatch(was, is []byte, most int) (patch []PatchOperation, whole, ok bool) {
+func jsonPatch(was, is []byte, most int) (patch []PatchOperation, whole, ok bool) {
 	a, ok := parse(was)
 	if !ok {
 		return nil, false, false

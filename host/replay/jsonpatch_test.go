@@ -26,7 +26,7 @@ func TestDiff(t *testing.T) {
 		{`9007199254740993`, `9007199254740992`, `replace  9007199254740993 -> 9007199254740992`},
 		{`[0,1e2]`, `[-0,100]`, ``},
 	} {
-		patch, whole, ok := JSONPatch([]byte(tt.was), []byte(tt.is), 100)
+		patch, whole, ok := jsonPatch([]byte(tt.was), []byte(tt.is), 100)
 		var said []string
 		for _, o := range patch {
 			was, _ := json.Marshal(o.Was)
@@ -38,10 +38,10 @@ func TestDiff(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{``, `{`, `1 2`, "\"\xff\""} {
-		if _, _, ok := JSONPatch([]byte(bad), []byte(`1`), 100); ok {
+		if _, _, ok := jsonPatch([]byte(bad), []byte(`1`), 100); ok {
 			t.Errorf("%q is JSON", bad)
 		}
-		if _, _, ok := JSONPatch([]byte(`1`), []byte(bad), 100); ok {
+		if _, _, ok := jsonPatch([]byte(`1`), []byte(bad), 100); ok {
 			t.Errorf("%q is JSON", bad)
 		}
 	}
@@ -49,10 +49,10 @@ func TestDiff(t *testing.T) {
 
 func TestDiffIsBounded(t *testing.T) {
 	was, is := "[0,0,0,0]", "[1,1,1,1]"
-	if patch, whole, _ := JSONPatch([]byte(was), []byte(is), 4); len(patch) != 4 || !whole {
+	if patch, whole, _ := jsonPatch([]byte(was), []byte(is), 4); len(patch) != 4 || !whole {
 		t.Errorf("as many as there may be: %d, %v", len(patch), whole)
 	}
-	if patch, whole, _ := JSONPatch([]byte(was), []byte(is), 3); len(patch) != 3 || whole {
+	if patch, whole, _ := jsonPatch([]byte(was), []byte(is), 3); len(patch) != 3 || whole {
 		t.Errorf("more than there may be: %d, %v", len(patch), whole)
 	}
 }
@@ -121,7 +121,7 @@ func TestPatchProducesNewValue(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		was, _ := json.Marshal(value(r, 4))
 		is, _ := json.Marshal(value(r, 4))
-		patch, whole, ok := JSONPatch(was, is, 1<<20)
+		patch, whole, ok := jsonPatch(was, is, 1<<20)
 		got, _ := parse(was)
 		want, _ := parse(is)
 		for _, o := range patch {

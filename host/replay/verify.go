@@ -524,7 +524,7 @@ func withWords(err error) string {
 // patchOf returns the operations that turn one state into another, within the
 // bounds.
 func patchOf(was, is []byte) (patch []PatchOperation, cut bool) {
-	patch, whole, _ := JSONPatch(was, is, maxPatch)
+	patch, whole, _ := jsonPatch(was, is, maxPatch)
 	bytes := 0
 	for i, o := range patch {
 		value, err := json.Marshal(o.Is)

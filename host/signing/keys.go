@@ -29,13 +29,13 @@ func Line(name string, key ed25519.PublicKey) (string, error) {
 	return name + ":" + base64.StdEncoding.EncodeToString(key), nil
 }
 
-// ParseKeys parses the lines of a module-trust-file, which have the form
+// parseKeys parses the lines of a module-trust-file, which have the form
 // name:key, where key is the base64 encoding of 32 bytes. It ignores empty
 // lines and comment lines, which begin with #. An empty file is an error,
 // because it may be only partly written; a file without keys must contain a
 // comment. A name may have several keys. One invalid line makes the whole file
 // invalid. The error contains the number of the line but not its text.
-func ParseKeys(text []byte) (*Keys, error) {
+func parseKeys(text []byte) (*Keys, error) {
 	if len(text) > maxFileBytes {
 		return nil, fmt.Errorf("the file has more than %d bytes", maxFileBytes)
 	}

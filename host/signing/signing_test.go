@@ -43,7 +43,7 @@ func trusting(t *testing.T, names ...string) *Keys {
 		}
 		text += line + "\n"
 	}
-	k, err := ParseKeys([]byte(text))
+	k, err := parseKeys([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestTrustFile(t *testing.T) {
 		"a name of spaces": {strings.Replace(line, "release", "a b", 1), "line 1"},
 		"long":             {strings.Repeat("#", maxFileBytes+1), "more than"},
 	} {
-		k, err := ParseKeys([]byte(c.text))
+		k, err := parseKeys([]byte(c.text))
 		switch {
 		case c.fault == "" && (err != nil || k == nil):
 			t.Errorf("%s: %v", name, err)
@@ -185,7 +185,7 @@ func TestTrustFile(t *testing.T) {
 		l, _ := Line("k", ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey))
 		many.WriteString(l + "\n")
 	}
-	if _, err := ParseKeys([]byte(many.String())); err == nil || !strings.Contains(err.Error(), "1024") {
+	if _, err := parseKeys([]byte(many.String())); err == nil || !strings.Contains(err.Error(), "1024") {
 		t.Errorf("too many keys: %v", err)
 	}
 }
@@ -265,7 +265,7 @@ func FuzzParseKeys(f *testing.F) {
 	f.Add([]byte("a:b:c"))
 	f.Add([]byte("\n \r\n#"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		k, err := ParseKeys(text)
+		k, err := parseKeys(text)
 		if (k == nil) == (err == nil) {
 			t.Fatalf("%v, %v", k, err)
 		}
@@ -285,7 +285,7 @@ func FuzzParseKeys(f *testing.F) {
 			}
 			again.WriteString(l + "\n")
 		}
-		if b, err := ParseKeys([]byte(again.String())); err != nil || len(b.names) != len(k.names) {
+		if b, err := parseKeys([]byte(again.String())); err != nil || len(b.names) != len(k.names) {
 			t.Fatalf("read back: %v", err)
 		}
 	})

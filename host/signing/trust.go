@@ -57,7 +57,7 @@ func Open(o Options) (*Trust, error) {
 		return t, nil
 	}
 	t.file = &files.Watched{What: "module-trust-file", Path: o.File, Most: maxFileBytes, Parse: func(text []byte) error {
-		keys, err := ParseKeys(text)
+		keys, err := parseKeys(text)
 		if err == nil {
 			t.keys.Store(keys)
 		}

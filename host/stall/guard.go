@@ -14,8 +14,8 @@ import (
 // three times suspect-after if that is longer.
 const stallAfter = 2 * time.Second
 
-// ErrDisk means that the disk of the write-ahead log does not respond.
-var ErrDisk = errors.New("the disk of the write-ahead log does not answer")
+// errDisk means that the disk of the write-ahead log does not respond.
+var errDisk = errors.New("the disk of the write-ahead log does not answer")
 
 // GuardOptions configures a Guard. All fields are required.
 type GuardOptions struct {
@@ -61,7 +61,7 @@ func (g *Guard) follow() {
 		return
 	}
 	hangs := g.Disk()
-	stands := max(hangs, g.Loop()) >= max(stallAfter, 3*g.opts.SuspectAfter-Period)
+	stands := max(hangs, g.Loop()) >= max(stallAfter, 3*g.opts.SuspectAfter-period)
 	if g.stalled.Swap(stands) != stands {
 		if stands {
 			g.opts.Logger.Error("the raft loop has stalled; other nodes take over this node's leaderships", "disk_does_not_answer", hangs > 0)
@@ -85,5 +85,5 @@ func (g *Guard) StallError() error {
 }
 
 func diskError(d time.Duration) error {
-	return fmt.Errorf("%w, for %v", ErrDisk, d.Round(time.Second))
+	return fmt.Errorf("%w, for %v", errDisk, d.Round(time.Second))
 }

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// PauseLimit is the longest pause of the process that is not counted.
+	// pauseLimit is the longest pause of the process that is not counted.
 	// Scheduling delays on a busy machine are shorter.
-	PauseLimit = time.Second
+	pauseLimit = time.Second
 	// settle is how long after a pause new connections are not trusted, because
 	// they may have waited in the kernel since before the pause.
 	settle = 250 * time.Millisecond
@@ -39,7 +39,7 @@ func NewPauseWatch() *PauseWatch {
 
 // Run compares the clocks until ctx ends.
 func (w *PauseWatch) Run(ctx context.Context) {
-	every := time.NewTicker(PauseLimit / 8)
+	every := time.NewTicker(pauseLimit / 8)
 	defer every.Stop()
 	for {
 		w.look()
@@ -73,7 +73,7 @@ func (w *PauseWatch) Settling() bool {
 
 func (w *PauseWatch) overdue(now time.Time) bool {
 	// A suspended machine may stop the monotonic clock, but not the wall clock.
-	return int64(now.Sub(w.began))-w.seen.Load() >= int64(PauseLimit) || now.UnixNano()-w.wall.Load() >= int64(PauseLimit)
+	return int64(now.Sub(w.began))-w.seen.Load() >= int64(pauseLimit) || now.UnixNano()-w.wall.Load() >= int64(pauseLimit)
 }
 
 func (w *PauseWatch) look() {

@@ -20,7 +20,7 @@ func TestProcessPausesAreCounted(t *testing.T) {
 		}
 		stop() // nothing looks at the clocks, as in a paused process
 		synctest.Wait()
-		time.Sleep(PauseLimit)
+		time.Sleep(pauseLimit)
 		if n := w.Epoch(); n != 1 || !w.Settling() {
 			t.Fatalf("%d pauses, settling %v, after one", n, w.Settling())
 		}
@@ -28,7 +28,7 @@ func TestProcessPausesAreCounted(t *testing.T) {
 		if w.Epoch() != 1 || w.Settling() {
 			t.Fatal("the pause is counted again, or never settles")
 		}
-		time.Sleep(PauseLimit - time.Millisecond)
+		time.Sleep(pauseLimit - time.Millisecond)
 		if n := w.Epoch(); n != 2 {
 			t.Fatalf("%d pauses after a second one", n)
 		}

@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// Period is the time between two ticks of a watch.
-const Period = 250 * time.Millisecond
+// period is the time between two ticks of a watch.
+const period = 250 * time.Millisecond
 
 // Watch measures how long the disk and the loop have been stalled. It is safe
 // for concurrent use.
@@ -50,7 +50,7 @@ func New(loop turnCounter) *Watch {
 
 // Run ticks until ctx ends, and calls each after every tick.
 func (w *Watch) Run(ctx context.Context, each func()) {
-	every := time.NewTicker(Period)
+	every := time.NewTicker(period)
 	defer every.Stop()
 	for {
 		select {
@@ -102,7 +102,7 @@ func span(looks uint64) time.Duration {
 	if looks == 0 {
 		return 0
 	}
-	return time.Duration(looks-1) * Period
+	return time.Duration(looks-1) * period
 }
 
 // begin registers an operation. The caller must call end after it.

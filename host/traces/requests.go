@@ -33,20 +33,20 @@ const (
 	keySourceID   = attribute.Key("hostd.source.id")
 )
 
-// Submitter carries out requests. It does not retain the slice, and completes
+// submitter carries out requests. It does not retain the slice, and completes
 // each request exactly once.
-type Submitter interface{ Submit([]*request.Request) }
+type submitter interface{ Submit([]*request.Request) }
 
 // Requests forwards requests to another Submitter. A request with a sampled
 // trace runs in a span of its own, and the record of a command contains that
 // span.
 type Requests struct {
-	next   Submitter
+	next   submitter
 	tracer trace.Tracer
 }
 
 // NewRequests returns Requests that forward to next.
-func NewRequests(next Submitter, tracer trace.Tracer) *Requests {
+func NewRequests(next submitter, tracer trace.Tracer) *Requests {
 	return &Requests{next: next, tracer: tracer}
 }
 

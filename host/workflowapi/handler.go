@@ -47,8 +47,8 @@ const codeTooManyRuns = "too_many_runs"
 // run of the shard must end first.
 const tooManyRunsRetry = 5 * time.Second
 
-// Entities is the part of the EntityService that runs use.
-type Entities interface {
+// entities is the part of the EntityService that runs use.
+type entities interface {
 	SendCommand(context.Context, *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error)
 	QueryEntity(context.Context, *connect.Request[entityv1.QueryEntityRequest]) (*connect.Response[entityv1.QueryEntityResponse], error)
 	ReadRecords(context.Context, *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error)
@@ -82,7 +82,7 @@ type authorizer interface {
 // Options configure the WorkflowService of a node. All are required, except that
 // without Runs all calls are unimplemented.
 type Options struct {
-	Entities Entities
+	Entities entities
 	Runs     Runs
 	Shards   Shards
 	Types    entityapi.Types

@@ -183,14 +183,14 @@ func NewDecodes(most int) *Decodes { return &Decodes{make(chan struct{}, most)} 
 // turn.
 const smallMessage = 4 << 10
 
-// DecodedError rejects a message that would need more memory after decoding than
+// decodedError rejects a message that would need more memory after decoding than
 // the whole budget of waiting bytes, so that it could never be admitted.
-type DecodedError struct{ Bytes, Limit int64 }
+type decodedError struct{ Bytes, Limit int64 }
 
 // Code implements status.Coded.
-func (e *DecodedError) Code() connect.Code { return connect.CodeInvalidArgument }
+func (e *decodedError) Code() connect.Code { return connect.CodeInvalidArgument }
 
-func (e *DecodedError) Error() string {
+func (e *decodedError) Error() string {
 	return fmt.Sprintf("the decoded message may need %d bytes of memory, more than max-waiting-bytes, which is %d: split it, or send it as data", e.Bytes, e.Limit)
 }
 
@@ -244,7 +244,7 @@ const streamAllowance = 64 << 10
 func (m *message) take(n int64, to *int64) error {
 	c := m.charge
 	if m.stream && c.read+c.decoded+n <= streamAllowance {
-		c.bodies.Waiting.Count(n)
+		c.bodies.Waiting.count(n)
 	} else if err := c.bodies.Waiting.Take(n); err != nil {
 		return err
 	}
@@ -320,7 +320,7 @@ func (m *message) chargeDecoded(data []byte) (err error) {
 	}
 	n += 2 * int64(len(data)) // the decoder's copy, whose buffer grows by doubling
 	if n > c.bodies.Waiting.limit {
-		return &DecodedError{Bytes: n, Limit: c.bodies.Waiting.limit}
+		return &decodedError{Bytes: n, Limit: c.bodies.Waiting.limit}
 	}
 	if err := m.take(n, &c.decoded); err != nil {
 		return err

@@ -309,9 +309,9 @@ func (s *Connections) CloseInternal() {
 	}
 }
 
-// ClosedCount returns how many connections were closed to make room, not admitted, or
+// closedCount returns how many connections were closed to make room, not admitted, or
 // closed because of stream resets.
-func (s *Connections) ClosedCount() uint64 { return s.closed.Load() }
+func (s *Connections) closedCount() uint64 { return s.closed.Load() }
 
 // connectionKey is the context key of the *connection of a request.
 type connectionKey struct{}
@@ -464,7 +464,7 @@ func WatchConnections(r prometheus.Registerer, of ...*Connections) {
 		Name: "hostd_rpc_connections_closed_total", Help: "Connections closed because there were too many, or because they kept resetting streams.",
 	}, func() (closed float64) {
 		for _, c := range of {
-			closed += float64(c.ClosedCount())
+			closed += float64(c.closedCount())
 		}
 		return closed
 	}), prometheus.NewCounterFunc(prometheus.CounterOpts{

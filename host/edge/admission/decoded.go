@@ -42,17 +42,17 @@ const (
 	maxElements = 4096
 )
 
-// TooManyError rejects a message before it is decoded, because a repeated field
+// tooManyError rejects a message before it is decoded, because a repeated field
 // has too many elements, or messages nest too deep.
-type TooManyError struct {
+type tooManyError struct {
 	Field string
 	Most  int
 }
 
 // Code implements status.Coded.
-func (e *TooManyError) Code() connect.Code { return connect.CodeInvalidArgument }
+func (e *tooManyError) Code() connect.Code { return connect.CodeInvalidArgument }
 
-func (e *TooManyError) Error() string {
+func (e *tooManyError) Error() string {
 	if e.Field == "" {
 		return fmt.Sprintf("messages nest deeper than %d", e.Most)
 	}
@@ -178,7 +178,7 @@ func (s *shape) binary(data []byte) (int64, error) { return s.walk(data, maxDept
 
 func (s *shape) walk(data []byte, depth int) (int64, error) {
 	if depth == 0 {
-		return 0, &TooManyError{Most: maxDepth}
+		return 0, &tooManyError{Most: maxDepth}
 	}
 	total := s.size
 	var counts elements
@@ -259,7 +259,7 @@ func (s *shape) count(counts *elements, number protowire.Number, f *fieldShape, 
 		total = counts.other[number]
 	}
 	if total > f.most {
-		return &TooManyError{f.name, f.most}
+		return &tooManyError{f.name, f.most}
 	}
 	return nil
 }

@@ -128,7 +128,7 @@ func TestRepeatedFieldsAreBoundedBeforeDecoding(t *testing.T) {
 		if _, err := s.binary(bytes.Repeat(tt.one, tt.most)); err != nil {
 			t.Errorf("%T with %d elements: %v", tt.message, tt.most, err)
 		}
-		var many *TooManyError
+		var many *tooManyError
 		if _, err := s.binary(bytes.Repeat(tt.one, tt.most+1)); !errors.As(err, &many) || many.Most != tt.most {
 			t.Errorf("%T with %d elements: %v", tt.message, tt.most+1, err)
 		}

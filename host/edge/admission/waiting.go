@@ -57,9 +57,9 @@ func (w *Waiting) Take(n int64) error {
 	return nil
 }
 
-// Count takes n bytes even if they exceed the budget, for uses that have a
+// count takes n bytes even if they exceed the budget, for uses that have a
 // limit of their own.
-func (w *Waiting) Count(n int64) { w.used.Add(n) }
+func (w *Waiting) count(n int64) { w.used.Add(n) }
 
 // Give returns n bytes to the budget.
 func (w *Waiting) Give(n int64) { w.used.Add(-n) }

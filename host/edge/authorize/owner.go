@@ -17,7 +17,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Own returns a *NotOwnerError unless the caller may change an entity type that
+// Own returns a *notOwnerError unless the caller may change an entity type that
 // belongs to owner. It may if owner is its subject or a group that it
 // belongs to, if it may admin the type, or if the type has no owner. becomes
 // is the owner of the type after a change that assigns an unowned type to
@@ -50,7 +50,7 @@ func (a *Authorizer) owns(p *principal.Principal, entityType, owner string) (bec
 	case authz.Names(owner, p), table.Decide(p, authz.Call{Verb: authv1.Verb_ADMIN, Types: authz.One, Type: entityType}) == authz.Allowed:
 		return owner, table.Revision(), nil
 	}
-	return "", table.Revision(), &NotOwnerError{who: p, entityType: entityType}
+	return "", table.Revision(), &notOwnerError{who: p, entityType: entityType}
 }
 
 // subjectOf returns the caller's own subject, as opposed to its groups; empty
@@ -63,22 +63,22 @@ func subjectOf(p *principal.Principal) string {
 	return subject
 }
 
-// NotOwnerError: an entity type belongs to a different owner. The error does
+// notOwnerError: an entity type belongs to a different owner. The error does
 // not reveal the owner.
-type NotOwnerError struct {
+type notOwnerError struct {
 	who        *principal.Principal
 	entityType string
 }
 
-func (e *NotOwnerError) Error() string {
+func (e *notOwnerError) Error() string {
 	return fmt.Sprintf("entity type %.64q belongs to an owner other than %s; 'hostd type owner' shows the owner", e.entityType, callerName(e.who))
 }
 
 // Code implements status.Coded.
-func (e *NotOwnerError) Code() connect.Code { return connect.CodePermissionDenied }
+func (e *notOwnerError) Code() connect.Code { return connect.CodePermissionDenied }
 
 // Detail implements status.Detailed.
-func (e *NotOwnerError) Detail() proto.Message {
+func (e *notOwnerError) Detail() proto.Message {
 	about := map[string]string{"verb": authz.VerbText(authv1.Verb_DEPLOY)}
 	if len(e.entityType) <= maxNamed {
 		about["type"] = e.entityType

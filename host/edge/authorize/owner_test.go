@@ -40,7 +40,7 @@ func TestOwnersMayChangeTheirTypes(t *testing.T) {
 		{bo, "order", "token:ann", "", true}, {ann, "order", "group:team-a", "", true}, {ann, "order", "jwt:ann", "", true}, {bo, "order", "group:bo", "", true}, {nobody, "order", "token:", "", true},
 	} {
 		becomes, _, err := a.owns(tt.who, tt.typ, tt.owner)
-		var not *NotOwnerError
+		var not *notOwnerError
 		if becomes != tt.becomes || errors.As(err, &not) != tt.belongsElse {
 			t.Errorf("%s %q, %s of %q: becomes %q's, %v", tt.who.Kind, tt.who.Name, tt.typ, tt.owner, becomes, err)
 			continue

@@ -84,9 +84,9 @@ func Parse(token string, filter uint32) ([]byte, error) {
 // ErrToken: the page token belongs to a different listing.
 var ErrToken = status.Argument("the page token does not belong to this list")
 
-// Request is the part of a request that asks for a page. Size 0 requests as many
+// request is the part of a request that asks for a page. Size 0 requests as many
 // items as fit.
-type Request interface {
+type request interface {
 	GetPageSize() uint32
 	GetPageToken() string
 }
@@ -97,7 +97,7 @@ type Request interface {
 // messages. If items are added or removed between two pages, no other item is
 // duplicated or omitted, because the next page continues after the key of the
 // last item.
-func Of[T any, M proto.Message](r Request, filter uint32, items []T, key func(*T) string, message func(*T) M) (out []M, next string, err error) {
+func Of[T any, M proto.Message](r request, filter uint32, items []T, key func(*T) string, message func(*T) M) (out []M, next string, err error) {
 	first := 0
 	if token := r.GetPageToken(); token != "" {
 		place, err := Parse(token, filter)

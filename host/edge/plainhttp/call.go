@@ -50,9 +50,9 @@ func (l *lazy) Read(p []byte) (int, error) {
 	return l.rest.Read(p)
 }
 
-// Budget is charged for the bytes of requests; an *admission.Waiting implements
+// byteBudget is charged for the bytes of requests; an *admission.Waiting implements
 // it.
-type Budget interface {
+type byteBudget interface {
 	// Take charges n bytes, or fails and charges none.
 	Take(n int64) error
 	// Give ends the charge of n bytes.
@@ -63,7 +63,7 @@ type Budget interface {
 // The field's length must precede the body, so a body of unknown length is
 // first read into memory, and charged.
 type content struct {
-	h       *Handler
+	h       *handler
 	r       *http.Request
 	twice   bool // the body may be needed for another attempt
 	data    []byte

@@ -165,7 +165,7 @@ type batchWriter struct {
 	limit int
 	// budget is charged from the first event on, because the API has admitted
 	// the call then; nil charges nothing.
-	budget  Budget
+	budget  byteBudget
 	charged bool
 	full    error // the budget's reason to admit no batch
 

@@ -50,7 +50,7 @@ type served struct{ entityType, digest string }
 // types that the parameter type names. It reads the listing of modules, or
 // the module of each named type, by calls of the API, so authentication,
 // roles, limits and the audit log apply to these calls.
-func (h *Handler) describe(w http.ResponseWriter, r *http.Request) {
+func (h *handler) describe(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		refuseMethod(w, "GET, HEAD")
 		return
@@ -106,7 +106,7 @@ func tooLarge(w http.ResponseWriter, why string) {
 
 // servedTypes returns the types that the caller sees, sorted by name. It returns
 // false if a call failed; the error is already written then.
-func (h *Handler) servedTypes(w http.ResponseWriter, r *http.Request) (out []served, ok bool) {
+func (h *handler) servedTypes(w http.ResponseWriter, r *http.Request) (out []served, ok bool) {
 	token := ""
 	for range maxModulePages {
 		var res modulev1.ListModulesResponse
@@ -136,7 +136,7 @@ func (h *Handler) servedTypes(w http.ResponseWriter, r *http.Request) (out []ser
 }
 
 // namedTypes returns the types with these names, sorted by name.
-func (h *Handler) namedTypes(w http.ResponseWriter, r *http.Request, names []string) (out []served, ok bool) {
+func (h *handler) namedTypes(w http.ResponseWriter, r *http.Request, names []string) (out []served, ok bool) {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if len(names) > maxDescribedTypes {
@@ -154,7 +154,7 @@ func (h *Handler) namedTypes(w http.ResponseWriter, r *http.Request, names []str
 }
 
 // module returns the digest and the manifest of a module.
-func (h *Handler) module(w http.ResponseWriter, r *http.Request, req map[string]string) (digest string, text json.RawMessage, ok bool) {
+func (h *handler) module(w http.ResponseWriter, r *http.Request, req map[string]string) (digest string, text json.RawMessage, ok bool) {
 	var res struct {
 		Module struct {
 			Digest string `json:"digest"`
@@ -172,7 +172,7 @@ func (h *Handler) module(w http.ResponseWriter, r *http.Request, req map[string]
 // document returns the document of some types and its tag. A caller that may
 // list modules, or read the module of a type, may also read the manifests, so a
 // cached document reveals nothing more.
-func (h *Handler) document(w http.ResponseWriter, r *http.Request, types []served) (text []byte, tag string, ok bool) {
+func (h *handler) document(w http.ResponseWriter, r *http.Request, types []served) (text []byte, tag string, ok bool) {
 	key := fmt.Sprint(types)
 	d := &h.description
 	select {

@@ -26,7 +26,7 @@ const (
 )
 
 // command converts a request to a SendCommand.
-func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
+func (h *handler) command(w http.ResponseWriter, r *http.Request, t target) {
 	req := &entityv1.SendCommandRequest{EntityType: t.entityType, EntityId: t.id, Command: t.name}
 	_, err := parameters(r)
 	if err == nil {
@@ -70,7 +70,7 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 
 // query converts a request to a QueryEntity. A small payload can be a URL parameter; a
 // large one is the body of a POST.
-func (h *Handler) query(w http.ResponseWriter, r *http.Request, t target) {
+func (h *handler) query(w http.ResponseWriter, r *http.Request, t target) {
 	req := &entityv1.QueryEntityRequest{EntityType: t.entityType, EntityId: t.id, Query: t.name}
 	given, err := parameters(r, "payload", "consistency")
 	if err == nil {
@@ -111,7 +111,7 @@ func (h *Handler) query(w http.ResponseWriter, r *http.Request, t target) {
 }
 
 // state converts a request to a GetState.
-func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
+func (h *handler) state(w http.ResponseWriter, r *http.Request, t target) {
 	req := map[string]string{"entityType": t.entityType, "entityId": t.id}
 	given, err := parameters(r, "at")
 	if err == nil && given.Has("at") {
@@ -176,19 +176,19 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 }
 
 // unary is ask for protobuf messages.
-func (h *Handler) unary(w http.ResponseWriter, r *http.Request, procedure string, into proto.Message, request func() (io.Reader, error)) bool {
+func (h *handler) unary(w http.ResponseWriter, r *http.Request, procedure string, into proto.Message, request func() (io.Reader, error)) bool {
 	return h.ask(w, r, procedure, protoType, request, func(body []byte) error { return proto.Unmarshal(body, into) })
 }
 
 // ask makes a call and reads its response. It returns false if the call failed;
 // the error response is already written then.
-func (h *Handler) ask(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() (io.Reader, error), read func(body []byte) error) bool {
+func (h *handler) ask(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() (io.Reader, error), read func(body []byte) error) bool {
 	return h.repeatedly(w, r, procedure, contentType, body, read, func(string) bool { return false })
 }
 
 // repeatedly is like ask, but if the entity is at a different sequence than
 // expected, it retries the call as long as again accepts the actual sequence.
-func (h *Handler) repeatedly(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() (io.Reader, error), read func(body []byte) error, again func(actual string) bool) bool {
+func (h *handler) repeatedly(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() (io.Reader, error), read func(body []byte) error, again func(actual string) bool) bool {
 	for {
 		got := newAnswer(w)
 		h.api.ServeHTTP(got, call(r, procedure, contentType, &lazy{make: body}))
@@ -209,7 +209,7 @@ func (h *Handler) repeatedly(w http.ResponseWriter, r *http.Request, procedure, 
 }
 
 // reply writes the reply of an entity.
-func (h *Handler) reply(w http.ResponseWriter, r *http.Request, entityType string, data []byte) {
+func (h *handler) reply(w http.ResponseWriter, r *http.Request, entityType string, data []byte) {
 	if len(data) == 0 {
 		w.WriteHeader(http.StatusNoContent)
 		return
@@ -231,7 +231,7 @@ func writeStatus(w http.ResponseWriter, status int, contentType string, data []b
 }
 
 // contentType returns the content type of a type's payloads.
-func (h *Handler) contentType(r *http.Request, entityType string) string {
+func (h *handler) contentType(r *http.Request, entityType string) string {
 	if kind, err := h.opts.Types.Encoding(r.Context(), entityType); err == nil && kind == request.JSON {
 		return jsonType
 	}

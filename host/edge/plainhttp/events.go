@@ -50,7 +50,7 @@ type event struct {
 const maxEventShards = 500
 
 // eventShards returns how many shards the cursor of a stream has positions for.
-func (h *Handler) eventShards(asked []uint32) int {
+func (h *handler) eventShards(asked []uint32) int {
 	if len(asked) > 0 {
 		return len(asked)
 	}
@@ -88,7 +88,7 @@ func acceptedEvents(h http.Header) eventsResponse {
 // events converts a request to a SubscribeEvents, and sends the events as server-sent
 // events, the format of a browser's EventSource, or as a batch.
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
-func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType string, form eventsResponse) {
+func (h *handler) events(w http.ResponseWriter, r *http.Request, entityType string, form eventsResponse) {
 	req, limit, err := h.subscription(r, entityType, &form)
 	if err != nil {
 		refusal(w, err)
@@ -121,7 +121,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 
 // subscription parses the parameters of a request for events. limit is the number
 // of events of a batch.
-func (h *Handler) subscription(r *http.Request, entityType string, form *eventsResponse) (req *entityv1.SubscribeEventsRequest, limit int, err error) {
+func (h *handler) subscription(r *http.Request, entityType string, form *eventsResponse) (req *entityv1.SubscribeEventsRequest, limit int, err error) {
 	names := []string{"tag", "cursor", "follow", "skip_truncated", "shards", "upcast"}
 	if *form == cloudBatch {
 		names = append(names, "limit")
@@ -175,7 +175,7 @@ func (h *Handler) subscription(r *http.Request, entityType string, form *eventsR
 //
 // The batch counts as a stream, and for the budget, until it is written. The API
 // has lifted the server's time limit for writes, so the batch sets its own.
-func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader, b *batchWriter) {
+func (h *handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader, b *batchWriter) {
 	if h.opts.Streams != nil {
 		ctx, release := h.opts.Streams.KeepPlaces(r.Context())
 		defer release()
@@ -218,7 +218,7 @@ func (h *Handler) batch(w http.ResponseWriter, r *http.Request, body io.Reader, 
 }
 
 // limitWrites limits the time to write the rest of a response.
-func (h *Handler) limitWrites(w http.ResponseWriter) {
+func (h *handler) limitWrites(w http.ResponseWriter) {
 	if h.opts.WriteStall > 0 {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.opts.WriteStall)) // only tests have a writer without deadlines
 	}
@@ -297,7 +297,7 @@ func endOf(data []byte) (*wireError, error) {
 
 // payloads knows the encoding of the payloads of the type that a request names.
 type payloads struct {
-	h          *Handler
+	h          *handler
 	r          *http.Request
 	entityType string
 }

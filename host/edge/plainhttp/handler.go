@@ -25,7 +25,7 @@ type Options struct {
 	MaxBytes int
 	// Budget is charged for bodies that are read into memory here; nil charges
 	// nothing.
-	Budget Budget
+	Budget byteBudget
 	// Streams limits the streams of the API; nil limits none.
 	Streams streams
 	// WriteStall is how long a client may leave the end of a stream, or a batch,
@@ -57,8 +57,8 @@ type Entities interface {
 	Cluster() string
 }
 
-// Handler converts requests under /e/ to calls of the API.
-type Handler struct {
+// handler converts requests under /e/ to calls of the API.
+type handler struct {
 	api         http.Handler
 	opts        Options
 	description description
@@ -70,7 +70,7 @@ func Wrap(api http.Handler, opts Options) http.Handler {
 	if opts.KeepAlive == 0 {
 		opts.KeepAlive = 15 * time.Second
 	}
-	h := &Handler{api: api, opts: opts, description: description{turn: make(chan struct{}, 1)}}
+	h := &handler{api: api, opts: opts, description: description{turn: make(chan struct{}, 1)}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasPrefix(r.URL.Path, prefix):
@@ -135,7 +135,7 @@ func pathParts(u *url.URL, prefix string) (parts []string, garbled, ok bool) {
 const eventsID = "events"
 
 // ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, ok := targetOf(r.URL)
 	if !ok {
 		fail(w, http.StatusNotFound, problem{Code: "not_found", Message: "the path must be /e/TYPE/ID, /e/TYPE/ID/COMMAND, /e/TYPE/ID/q/QUERY or /e/TYPE/events; use the API for the ids . and .."})

@@ -56,7 +56,7 @@ func runTargetOf(u *url.URL) (t runTarget, ok bool) {
 }
 
 // serveRun serves the paths of runs.
-func (h *Handler) serveRun(w http.ResponseWriter, r *http.Request) {
+func (h *handler) serveRun(w http.ResponseWriter, r *http.Request) {
 	t, ok := runTargetOf(r.URL)
 	if !ok {
 		fail(w, http.StatusNotFound, problem{Code: "not_found", Message: runPaths})
@@ -131,7 +131,7 @@ func withWait(r *http.Request, given url.Values) (*http.Request, string, error) 
 }
 
 // startRun converts a request to a StartWorkflow.
-func (h *Handler) startRun(w http.ResponseWriter, r *http.Request, t runTarget) {
+func (h *handler) startRun(w http.ResponseWriter, r *http.Request, t runTarget) {
 	given, err := parameters(r, "wait")
 	req := map[string]any{"entityType": t.entityType, "entityId": t.id}
 	if err == nil {
@@ -152,7 +152,7 @@ func (h *Handler) startRun(w http.ResponseWriter, r *http.Request, t runTarget) 
 }
 
 // getRun converts a request to a GetWorkflow.
-func (h *Handler) getRun(w http.ResponseWriter, r *http.Request, t runTarget) {
+func (h *handler) getRun(w http.ResponseWriter, r *http.Request, t runTarget) {
 	given, err := parameters(r, "wait")
 	var wait string
 	if err == nil {
@@ -171,7 +171,7 @@ func (h *Handler) getRun(w http.ResponseWriter, r *http.Request, t runTarget) {
 
 // askRun makes a call that returns a run, and writes the run's result, error or
 // status.
-func (h *Handler) askRun(w http.ResponseWriter, r *http.Request, procedure string, req map[string]any, withBody bool) {
+func (h *handler) askRun(w http.ResponseWriter, r *http.Request, procedure string, req map[string]any, withBody bool) {
 	var res struct {
 		Run run `json:"run"`
 	}
@@ -211,7 +211,7 @@ func compact(text []byte) []byte {
 // callRun makes a call in the JSON form, because numbers keep their digits in it.
 // The body of the request, if it is needed, becomes the member data, and is read
 // only after the call was admitted.
-func (h *Handler) callRun(w http.ResponseWriter, r *http.Request, procedure string, req map[string]any, withBody bool, read func(body []byte) error) bool {
+func (h *handler) callRun(w http.ResponseWriter, r *http.Request, procedure string, req map[string]any, withBody bool, read func(body []byte) error) bool {
 	body := &content{h: h, r: r}
 	defer body.end()
 	return h.ask(w, r, procedure, jsonType, func() (io.Reader, error) {
@@ -245,7 +245,7 @@ func addKey(req map[string]any, r *http.Request) error {
 
 // commandRun converts a request to a SignalWorkflow, CancelWorkflow or
 // TerminateWorkflow.
-func (h *Handler) commandRun(w http.ResponseWriter, r *http.Request, t runTarget) {
+func (h *handler) commandRun(w http.ResponseWriter, r *http.Request, t runTarget) {
 	_, err := parameters(r)
 	req := map[string]any{"entityType": t.entityType, "entityId": t.id}
 	if err == nil {
@@ -271,7 +271,7 @@ func (h *Handler) commandRun(w http.ResponseWriter, r *http.Request, t runTarget
 
 // runHistory converts a request to a GetWorkflowHistory, whose response it passes
 // on.
-func (h *Handler) runHistory(w http.ResponseWriter, r *http.Request, t runTarget) {
+func (h *handler) runHistory(w http.ResponseWriter, r *http.Request, t runTarget) {
 	given, err := parameters(r, "page_size", "page_token", "newest_first")
 	req := map[string]any{"entityType": t.entityType, "entityId": t.id}
 	if err == nil && given.Has("page_size") {

@@ -37,7 +37,7 @@ const mostLooks = 64
 // them.
 func (p *planner) work(i *Instruction) int {
 	switch {
-	case i.AccessesMemory():
+	case i.accessesMemory():
 		return workAccess
 	case i.Op == OpCall && i.A == p.self:
 		return workSelf + p.early

@@ -202,12 +202,12 @@ func (b *bodyWriter) instruction(c *Cursor, i *Instruction) {
 		b.index(OpGlobalGet, b.reference(i.A))
 		return
 	case OpMemoryGrow, OpMisc:
-		if i.Bulk() {
+		if i.bulk() {
 			b.index(OpCall, b.bulkIndex(i))
 			return
 		}
 	}
-	b.bytes = AppendInstruction(b.bytes, b.m.Source, i)
+	b.bytes = appendInstruction(b.bytes, b.m.Source, i)
 }
 
 func (b *bodyWriter) push(outer bool) {
@@ -235,11 +235,11 @@ func (b *bodyWriter) branchTable(i *Instruction) {
 func (b *bodyWriter) loop(i *Instruction) {
 	outer := b.plan.pending(b.plan.points[b.next]) && !b.hasParameters(i.Value)
 	if outer {
-		b.bytes = AppendInstruction(b.bytes, b.m.Source, i)
+		b.bytes = appendInstruction(b.bytes, b.m.Source, i)
 		b.height++
 		b.settleIfMuch()
 	}
-	b.bytes = AppendInstruction(b.bytes, b.m.Source, i)
+	b.bytes = appendInstruction(b.bytes, b.m.Source, i)
 	b.push(outer)
 	if b.plan.points[b.next].late {
 		b.open[len(b.open)-1].late = b.next

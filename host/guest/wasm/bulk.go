@@ -19,12 +19,12 @@ const (
 
 // bulkIndex returns the index of the function that replaces i.
 func (r *rewriter) bulkIndex(i *Instruction) uint32 {
-	return r.settle + 1 + uint32(r.m.BulkNumber(i))
+	return r.settle + 1 + uint32(r.m.bulkNumber(i))
 }
 
 // bulkSignature returns the type of the function that replaces a bulk
 // instruction. It equals the type of the instruction.
-func (r *rewriter) bulkSignature(u BulkUse) Signature {
+func (r *rewriter) bulkSignature(u bulkUse) Signature {
 	switch {
 	case u.Op == OpMemoryGrow:
 		return Signature{Params: I32, Results: I32}
@@ -38,7 +38,7 @@ func (r *rewriter) bulkSignature(u BulkUse) Signature {
 
 // bulkBody returns the body, without locals, of the function that replaces a
 // bulk instruction.
-func (w *metering) bulkBody(u BulkUse) []byte {
+func (w *metering) bulkBody(u bulkUse) []byte {
 	c := &code{}
 	switch {
 	case u.Op == OpMemoryGrow:
@@ -58,9 +58,9 @@ func (w *metering) bulkBody(u BulkUse) []byte {
 	return c.bytes
 }
 
-func appendOriginal(c *code, u BulkUse) {
+func appendOriginal(c *code, u bulkUse) {
 	i := &Instruction{Op: u.Op, Sub: u.Sub, A: u.A, B: u.B}
-	c.bytes = AppendInstruction(c.bytes, nil, i)
+	c.bytes = appendInstruction(c.bytes, nil, i)
 }
 
 func bulkOperands(c *code) {

@@ -20,7 +20,7 @@ func (m *Metered) shareCosts() {
 	first := uint32(len(m.Imports))
 	for i := range m.plans {
 		plan := &m.plans[i]
-		plan.byCallers = !m.IsNamed(first+uint32(i)) && plan.points[0].cost <= cheapCost
+		plan.byCallers = !m.isNamed(first+uint32(i)) && plan.points[0].cost <= cheapCost
 	}
 	leaf := func(p *bodyPlan) bool {
 		return p.byCallers && !p.indirect && len(p.direct) == 0 && len(p.calls) == 0

@@ -5,7 +5,7 @@ package wasm
 type chunks struct {
 	*metering
 	*code
-	use BulkUse
+	use bulkUse
 }
 
 const (

@@ -11,9 +11,9 @@ type Segment struct {
 // End returns the address after the segment.
 func (s Segment) End() uint64 { return uint64(s.Offset) + uint64(len(s.Data)) }
 
-// ActiveSegments parses a data section that admission has accepted. ok is false
+// activeSegments parses a data section that admission has accepted. ok is false
 // unless every segment initializes memory 0 at a constant offset.
-func ActiveSegments(payload []byte) (segments []Segment, ok bool) {
+func activeSegments(payload []byte) (segments []Segment, ok bool) {
 	c := NewCursor(payload)
 	n := c.count("segments", maxDataSegments)
 	segments = make([]Segment, 0, n)
@@ -64,7 +64,7 @@ func CutData(prepared []byte) (code []byte, data []Segment) {
 		case !c.OK() || id == SectionDataCount:
 			return prepared, nil
 		case id == SectionData:
-			segments, ok := ActiveSegments(bytes.Clone(prepared[payload:c.Pos]))
+			segments, ok := activeSegments(bytes.Clone(prepared[payload:c.Pos]))
 			if !ok {
 				return prepared, nil
 			}

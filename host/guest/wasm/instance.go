@@ -21,17 +21,17 @@ type elementSegment struct {
 	references int // elements that refer to functions
 }
 
-// CopiesSegment reports whether code copies a passive segment into a table. Otherwise
+// copiesSegment reports whether code copies a passive segment into a table. Otherwise
 // preparing makes the segment declarative, so that instances do not hold it.
-func (m *Module) CopiesSegment(segment int) bool {
-	return slices.ContainsFunc(m.Bulk, func(u BulkUse) bool {
+func (m *Module) copiesSegment(segment int) bool {
+	return slices.ContainsFunc(m.Bulk, func(u bulkUse) bool {
 		return u.Op == OpMisc && u.Sub == MiscTableInit && int64(u.A) == int64(segment)
 	})
 }
 
 // growsTables reports whether the module contains table.grow.
 func (m *Module) growsTables() bool {
-	return slices.ContainsFunc(m.Bulk, func(u BulkUse) bool { return u.Op == OpMisc && u.Sub == MiscTableGrow })
+	return slices.ContainsFunc(m.Bulk, func(u bulkUse) bool { return u.Op == OpMisc && u.Sub == MiscTableGrow })
 }
 
 // heldBytes returns the maximum bytes that an instance holds besides its linear
@@ -48,7 +48,7 @@ func (m *Module) heldBytes() int64 {
 	}
 	for i, s := range m.segments {
 		sum += segmentBytes
-		if s.passive && !m.CopiesSegment(i) {
+		if s.passive && !m.copiesSegment(i) {
 			continue
 		}
 		if s.passive {

@@ -99,8 +99,8 @@ type Instruction struct {
 	Count   int
 }
 
-// AccessesMemory reports whether the instruction reads or writes memory.
-func (i *Instruction) AccessesMemory() bool {
+// accessesMemory reports whether the instruction reads or writes memory.
+func (i *Instruction) accessesMemory() bool {
 	if i.Op == OpVector {
 		return i.Sub <= vectorLastLoadStore || i.Sub >= vectorFirstLoadLane && i.Sub <= vectorLoadZero64
 	}
@@ -247,9 +247,9 @@ func (c *Cursor) signedBits(what string, bits uint) int64 {
 	return 0
 }
 
-// AppendInstruction appends i, which was read from source, in its shortest
+// appendInstruction appends i, which was read from source, in its shortest
 // encoding.
-func AppendInstruction(dst, source []byte, i *Instruction) []byte {
+func appendInstruction(dst, source []byte, i *Instruction) []byte {
 	dst = append(dst, i.Op)
 	switch op := i.Op; {
 	case op == OpBlock || op == OpLoop || op == OpIf || op == OpI32Const || op == OpI64Const:

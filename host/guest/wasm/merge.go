@@ -23,7 +23,7 @@ const mergeGap = 128
 // zero. And no instruction may refer to a segment, which would require a data
 // count section.
 func (m *Metered) mergedData(payload []byte) []byte {
-	segments, ok := ActiveSegments(payload)
+	segments, ok := activeSegments(payload)
 	if !ok || m.DataCount >= 0 {
 		return payload
 	}

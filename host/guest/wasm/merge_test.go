@@ -86,7 +86,7 @@ func TestSegmentsAreJoined(t *testing.T) {
 				}
 				return
 			}
-			if segments, ok := ActiveSegments(got); !ok || len(segments) != test.segments {
+			if segments, ok := activeSegments(got); !ok || len(segments) != test.segments {
 				t.Errorf("section is % x, want %d segments", got, test.segments)
 			}
 		})
@@ -99,7 +99,7 @@ func TestJoinedSegmentsProduceSameMemory(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	fill := func(payload []byte) []byte {
 		memory := make([]byte, 1<<16)
-		segments, ok := ActiveSegments(payload)
+		segments, ok := activeSegments(payload)
 		if !ok {
 			t.Fatal("not a plain data section")
 		}
@@ -121,7 +121,7 @@ func TestJoinedSegmentsProduceSameMemory(t *testing.T) {
 		if !bytes.Equal(fill(payload), fill(merged)) {
 			t.Fatalf("memory differs for %d segments", len(items))
 		}
-		if segments, _ := ActiveSegments(merged); len(segments) < len(items) {
+		if segments, _ := activeSegments(merged); len(segments) < len(items) {
 			joined++
 		}
 	}

@@ -202,7 +202,7 @@ func (p *planner) step(i *Instruction) {
 			p.plan.points[p.current].cost += weightHost
 		}
 	case OpMemoryGrow, OpMisc:
-		if i.Bulk() {
+		if i.bulk() {
 			p.markCalled()
 		}
 	}

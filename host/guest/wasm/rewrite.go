@@ -166,7 +166,7 @@ func (r *rewriter) constant(dst []byte, c *Cursor, section []byte) []byte {
 		if i.Op == OpRefFunc {
 			i.A = r.shiftIndex(i.A)
 		}
-		dst = AppendInstruction(dst, section, &i)
+		dst = appendInstruction(dst, section, &i)
 		if i.Op == OpEnd {
 			break
 		}
@@ -182,7 +182,7 @@ func (r *rewriter) elementSection() []byte {
 	out := binary.AppendUvarint(make([]byte, 0, len(old)+8), uint64(n))
 	for i := range int(n) {
 		kind := c.U32("a kind")
-		if kind&3 == 1 && !r.m.CopiesSegment(i) {
+		if kind&3 == 1 && !r.m.copiesSegment(i) {
 			kind |= 2 // make the segment declarative, so that instances do not hold it
 		}
 		out = append(out, byte(kind))
@@ -249,5 +249,5 @@ func appendName(dst []byte, name string) []byte {
 
 // reference returns the global that holds a reference to a function.
 func (r *rewriter) reference(function uint32) uint32 {
-	return r.stack + 1 + uint32(r.m.ReferenceNumber(function))
+	return r.stack + 1 + uint32(r.m.referenceNumber(function))
 }

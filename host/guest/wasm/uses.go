@@ -7,24 +7,24 @@ import "fmt"
 type uses struct {
 	// Bulk lists the bulk instructions, and Referenced the functions to which code
 	// creates references, each once. The maps hold their positions.
-	Bulk           []BulkUse
-	bulkIndex      map[BulkUse]int
+	Bulk           []bulkUse
+	bulkIndex      map[bulkUse]int
 	Referenced     []uint32
 	referenceIndex map[uint32]int
 
 	named map[uint32]bool // functions named by exports, globals or elements
 }
 
-// BulkUse identifies a bulk instruction, which does an unbounded amount of
+// bulkUse identifies a bulk instruction, which does an unbounded amount of
 // work, and its operands.
-type BulkUse struct {
+type bulkUse struct {
 	Op   byte
 	Sub  uint32
 	A, B uint32
 }
 
-// Bulk reports whether i is a bulk instruction.
-func (i *Instruction) Bulk() bool {
+// bulk reports whether i is a bulk instruction.
+func (i *Instruction) bulk() bool {
 	if i.Op != OpMisc {
 		return i.Op == OpMemoryGrow
 	}
@@ -52,7 +52,7 @@ func (m *Module) use(c *Cursor, i *Instruction) {
 	case OpTableSet:
 		m.opaque = true
 	case OpMemoryGrow, OpMisc:
-		if i.Bulk() {
+		if i.bulk() {
 			m.useBulk(c, i)
 		}
 		m.opaque = m.opaque || i.Op == OpMisc && i.Sub >= MiscTableInit && i.Sub != MiscTableSize
@@ -76,7 +76,7 @@ func (m *Module) useBulk(c *Cursor, i *Instruction) {
 			return
 		}
 	}
-	use := BulkUse{Op: i.Op, Sub: i.Sub, A: i.A, B: i.B}
+	use := bulkUse{Op: i.Op, Sub: i.Sub, A: i.A, B: i.B}
 	if _, known := m.bulkIndex[use]; known {
 		return
 	}
@@ -85,15 +85,15 @@ func (m *Module) useBulk(c *Cursor, i *Instruction) {
 		return
 	}
 	if m.bulkIndex == nil {
-		m.bulkIndex = map[BulkUse]int{}
+		m.bulkIndex = map[bulkUse]int{}
 	}
 	m.bulkIndex[use] = len(m.Bulk)
 	m.Bulk = append(m.Bulk, use)
 }
 
-// BulkNumber returns the position of an instruction in Bulk.
-func (m *Module) BulkNumber(i *Instruction) int {
-	return m.bulkIndex[BulkUse{Op: i.Op, Sub: i.Sub, A: i.A, B: i.B}]
+// bulkNumber returns the position of an instruction in Bulk.
+func (m *Module) bulkNumber(i *Instruction) int {
+	return m.bulkIndex[bulkUse{Op: i.Op, Sub: i.Sub, A: i.A, B: i.B}]
 }
 
 // useReference records that code creates a reference to a function (ref.func).
@@ -124,8 +124,8 @@ func (m *Module) useReference(c *Cursor, function uint32) {
 	m.Referenced = append(m.Referenced, function)
 }
 
-// ReferenceNumber returns the position of a function in Referenced.
-func (m *Module) ReferenceNumber(function uint32) int { return m.referenceIndex[function] }
+// referenceNumber returns the position of a function in Referenced.
+func (m *Module) referenceNumber(function uint32) int { return m.referenceIndex[function] }
 
 // nameFunction records that an export, a global or an element names a function.
 // Such a function can be reached other than by a direct call, and code may
@@ -137,5 +137,5 @@ func (m *Module) nameFunction(index uint32) {
 	m.named[index] = true
 }
 
-// IsNamed reports whether nameFunction has recorded a function.
-func (m *Module) IsNamed(index uint32) bool { return m.named[index] }
+// isNamed reports whether nameFunction has recorded a function.
+func (m *Module) isNamed(index uint32) bool { return m.named[index] }

@@ -44,7 +44,7 @@ func Weight(i *Instruction) uint32 {
 	case op >= opF32Eq && op <= opF64Ge || op >= opI32TruncF32S && op <= opI32TruncF64U ||
 		op >= opI64TruncF32S && op <= opF64ConvertI64U && op != opF32Demote || op == OpMisc && i.Sub <= MiscLastConversion:
 		return weightFloat
-	case i.AccessesMemory():
+	case i.accessesMemory():
 		return weightAccess
 	case op == OpVector && longVector(i.Sub):
 		return weightLong

@@ -12,12 +12,12 @@ import (
 // last bucket takes all longer durations.
 func TestDurationsFallIntoBuckets(t *testing.T) {
 	for i := range Buckets - 1 {
-		bound := BucketBound(i)
+		bound := bucketBound(i)
 		if bucket(bound) != i+1 || bucket(bound-1) != i {
 			t.Errorf("bucket %d ends at %d: %d is in %d, and the one before in %d", i, bound, bound, bucket(bound), bucket(bound-1))
 		}
-		if i > 0 && float64(bound) > 1.26*float64(BucketBound(i-1)) {
-			t.Errorf("bucket %d is from %v to %v", i, BucketBound(i-1), bound)
+		if i > 0 && float64(bound) > 1.26*float64(bucketBound(i-1)) {
+			t.Errorf("bucket %d is from %v to %v", i, bucketBound(i-1), bound)
 		}
 	}
 	if bucket(-1) != 0 || bucket(0) != 0 || bucket(1<<62) != Buckets-1 {

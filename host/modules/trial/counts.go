@@ -14,7 +14,7 @@ type Counts struct {
 	Rejections uint64 // commands that the guest rejected
 	Faults     uint64 // failed guest calls of all kinds that are the guest's fault
 	Nanos      uint64 // total duration of the guest calls for commands
-	// Took counts commands by duration, see BucketBound.
+	// Took counts commands by duration, see bucketBound.
 	Took [Buckets]uint64
 }
 
@@ -41,9 +41,9 @@ func bucket(d time.Duration) int {
 	return min(Buckets-1, 1+(bit-firstBit)*steps+within)
 }
 
-// BucketBound returns the exclusive upper bound of a bucket, which is the lower
+// bucketBound returns the exclusive upper bound of a bucket, which is the lower
 // bound of the next one. The last bucket has no upper bound.
-func BucketBound(bucket int) time.Duration {
+func bucketBound(bucket int) time.Duration {
 	n := bucket / steps
 	return time.Duration(steps+bucket%steps) << (firstBit + n - stepBits)
 }
@@ -83,16 +83,16 @@ func (c *Counts) P99() time.Duration {
 	}
 	for i, n := range c.Took {
 		if below += n; below*100 >= all*99 {
-			return BucketBound(i)
+			return bucketBound(i)
 		}
 	}
-	return BucketBound(Buckets - 1)
+	return bucketBound(Buckets - 1)
 }
 
 // slower returns how many commands certainly lasted at least the given time.
 func (c *Counts) slower(than time.Duration) (slower uint64) {
 	for i := 1; i < Buckets; i++ {
-		if BucketBound(i-1) >= than {
+		if bucketBound(i-1) >= than {
 			slower += c.Took[i]
 		}
 	}

@@ -45,7 +45,7 @@ func (c Collector) Collect(out chan<- prometheus.Metric) {
 			buckets, below := map[float64]uint64{}, uint64(0)
 			for i, n := range all.Took[:Buckets-1] {
 				if below += n; i%(steps*exportedOctaves) == 0 {
-					buckets[BucketBound(i).Seconds()] = below
+					buckets[bucketBound(i).Seconds()] = below
 				}
 			}
 			out <- prometheus.MustNewConstHistogram(commandTook, below+all.Took[Buckets-1], float64(all.Nanos)/1e9, buckets, entityType, version)

@@ -38,8 +38,8 @@ type Queue struct {
 	bytes int
 }
 
-// NewQueue returns an empty queue.
-func NewQueue() *Queue { return &Queue{waiting: make(chan Command, maxWaiting)} }
+// newQueue returns an empty queue.
+func newQueue() *Queue { return &Queue{waiting: make(chan Command, maxWaiting)} }
 
 // Offer copies a command into the queue and returns true, or drops it. It does
 // not block and does not keep the command's slices.
@@ -85,9 +85,9 @@ func (q *Queue) release(size int) {
 	q.mu.Unlock()
 }
 
-// DropCount returns the number of dropped commands.
-func (q *Queue) DropCount() uint64 { return q.dropped.Load() }
+// dropCount returns the number of dropped commands.
+func (q *Queue) dropCount() uint64 { return q.dropped.Load() }
 
-// InShare reports whether a command belongs to the compared share, in units of
+// inShare reports whether a command belongs to the compared share, in units of
 // 1/sharding.Buckets. seed is the seed of the command's random numbers.
-func InShare(seed uint64, share uint32) bool { return seed%sharding.Buckets < uint64(share) }
+func inShare(seed uint64, share uint32) bool { return seed%sharding.Buckets < uint64(share) }

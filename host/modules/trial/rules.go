@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// MinCommands is the number of commands that both modules must have decided
-	// before a rule with a percentage applies. MinTimes is the corresponding
+	// minCommands is the number of commands that both modules must have decided
+	// before a rule with a percentage applies. minTimes is the corresponding
 	// number for rules about durations.
-	MinCommands = 100
-	MinTimes    = 1000
+	minCommands = 100
+	minTimes    = 1000
 
-	// MaxRules and MaxRulesBytes bound the rules of a rollout.
-	MaxRules      = 8
-	MaxRulesBytes = 256
+	// maxRules and maxRulesBytes bound the rules of a rollout.
+	maxRules      = 8
+	maxRulesBytes = 256
 )
 
 // Rule is a condition under which a rollout is aborted.
@@ -48,16 +48,16 @@ func ParseRules(text string) (rules []Rule, err error) {
 	if text == "" {
 		return nil, nil
 	}
-	if len(text) > MaxRulesBytes {
-		return nil, fmt.Errorf("the rules have %d bytes, at most %d are allowed", len(text), MaxRulesBytes)
+	if len(text) > maxRulesBytes {
+		return nil, fmt.Errorf("the rules have %d bytes, at most %d are allowed", len(text), maxRulesBytes)
 	}
 	for one := range strings.SplitSeq(text, ",") {
 		r, err := parse(strings.TrimSpace(one))
 		if err != nil {
 			return nil, err
 		}
-		if rules = append(rules, r); len(rules) > MaxRules {
-			return nil, fmt.Errorf("at most %d rules are allowed", MaxRules)
+		if rules = append(rules, r); len(rules) > maxRules {
+			return nil, fmt.Errorf("at most %d rules are allowed", maxRules)
 		}
 	}
 	return rules, nil
@@ -102,10 +102,10 @@ func (r Rule) Broken(older, newer *Counts) string {
 	n := float64(newer.Commands)
 	switch {
 	case !r.shares && is > r.count:
-	case !r.shares || newer.Commands < MinCommands:
+	case !r.shares || newer.Commands < minCommands:
 		return ""
 	case !r.more && beyond(is, n*r.share/100):
-	case r.more && older.Commands >= MinCommands && beyond(is, n*(1+r.share/100)*float64(was+1)/float64(older.Commands)):
+	case r.more && older.Commands >= minCommands && beyond(is, n*(1+r.share/100)*float64(was+1)/float64(older.Commands)):
 	default:
 		return ""
 	}
@@ -115,7 +115,7 @@ func (r Rule) Broken(older, newer *Counts) string {
 // slow is Broken for durations.
 func (r Rule) slow(older, newer *Counts) string {
 	longest := r.longest
-	if newer.Commands < MinTimes || r.more && older.Commands < MinTimes {
+	if newer.Commands < minTimes || r.more && older.Commands < minTimes {
 		return ""
 	}
 	if r.more {

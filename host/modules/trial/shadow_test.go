@@ -19,12 +19,12 @@ func TestQueuesAreBounded(t *testing.T) {
 		size, fit int
 	}{"commands": {1, maxWaiting}, "bytes": {maxWaitingBytes / 4, 4}} {
 		t.Run(name, func(t *testing.T) {
-			q := NewQueue()
+			q := newQueue()
 			for range c.fit + 3 {
 				q.Offer(Command{Input: make([]byte, c.size)})
 			}
-			if q.DropCount() != 3 {
-				t.Fatalf("%d are dropped", q.DropCount())
+			if q.dropCount() != 3 {
+				t.Fatalf("%d are dropped", q.dropCount())
 			}
 			for range 2 {
 				if got, err := q.Take(t.Context()); err != nil || len(got.Input) != c.size {
@@ -32,14 +32,14 @@ func TestQueuesAreBounded(t *testing.T) {
 				}
 				q.Offer(Command{Input: make([]byte, c.size)})
 			}
-			if q.DropCount() != 3 {
-				t.Errorf("%d are dropped, though there was room", q.DropCount())
+			if q.dropCount() != 3 {
+				t.Errorf("%d are dropped, though there was room", q.dropCount())
 			}
 		})
 	}
-	q := NewQueue()
+	q := newQueue()
 	q.Offer(Command{Input: make([]byte, maxWaitingBytes+1)})
-	if q.DropCount() != 1 {
+	if q.dropCount() != 1 {
 		t.Error("one that is larger than all may be is taken")
 	}
 	ended, end := context.WithCancel(t.Context())
@@ -51,7 +51,7 @@ func TestQueuesAreBounded(t *testing.T) {
 
 // TestQueueCopiesBuffers checks that the queue does not keep the caller's buffers.
 func TestQueueCopiesBuffers(t *testing.T) {
-	q := NewQueue()
+	q := newQueue()
 	in, out := []byte("input"), []byte("output")
 	q.Offer(Command{Entity: sharding.EntityID{Type: "a", ID: "b"}, Input: in, Output: out, Seed: 7})
 	clear(in)
@@ -65,7 +65,7 @@ func TestQueueCopiesBuffers(t *testing.T) {
 // TestQueueIsConcurrent checks that several executors can use a queue
 // concurrently.
 func TestQueueIsConcurrent(t *testing.T) {
-	q := NewQueue()
+	q := newQueue()
 	const lanes, each = 4, 1000
 	var offering sync.WaitGroup
 	for range lanes {
@@ -86,8 +86,8 @@ func TestQueueIsConcurrent(t *testing.T) {
 		}
 		taken++
 	}
-	if left := uint64(len(q.waiting)); taken+left+q.DropCount() != lanes*each || uint64(q.bytes) != left {
-		t.Errorf("%d taken, %d left in %d bytes, %d dropped", taken, left, q.bytes, q.DropCount())
+	if left := uint64(len(q.waiting)); taken+left+q.dropCount() != lanes*each || uint64(q.bytes) != left {
+		t.Errorf("%d taken, %d left in %d bytes, %d dropped", taken, left, q.bytes, q.dropCount())
 	}
 }
 
@@ -96,11 +96,11 @@ func TestQueueIsConcurrent(t *testing.T) {
 func TestComparedShareIsDeterministic(t *testing.T) {
 	taken := 0
 	for seed := range uint64(100_000) {
-		if InShare(seed*0x9e3779b97f4a7c15, 1000) {
+		if inShare(seed*0x9e3779b97f4a7c15, 1000) {
 			taken++
 		}
 	}
-	if taken < 9000 || taken > 11_000 || InShare(5, 0) || !InShare(9999, 10_000) {
+	if taken < 9000 || taken > 11_000 || inShare(5, 0) || !inShare(9999, 10_000) {
 		t.Errorf("%d of 100,000", taken)
 	}
 }

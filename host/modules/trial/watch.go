@@ -36,7 +36,7 @@ type Watch struct {
 // offered. seed is the seed of the command's random numbers. Executors call
 // it. It returns false for a nil Watch.
 func (w *Watch) Takes(by journal.Digest, seed uint64) bool {
-	return w != nil && InShare(seed, w.Share) && by != w.Digest
+	return w != nil && inShare(seed, w.Share) && by != w.Digest
 }
 
 // Offer queues a command for comparison, or counts it as dropped. It does not
@@ -58,7 +58,7 @@ type Watches struct {
 }
 
 // NewWatches returns an empty set.
-func NewWatches() *Watches { return &Watches{queue: NewQueue()} }
+func NewWatches() *Watches { return &Watches{queue: newQueue()} }
 
 // Of returns the watch of an entity type, or nil.
 func (w *Watches) Of(entityType string) *Watch {
