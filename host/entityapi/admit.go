@@ -2,10 +2,12 @@ package entityapi
 
 import (
 	"context"
+	"fmt"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/edge/codec"
 	"github.com/hostd/hostd/host/request"
@@ -27,6 +29,11 @@ type payloadGiven struct {
 	Data []byte
 }
 
+// maxPayloadBytes limits a payload as the module gets it. The JSON text of a
+// payload may have six times the bytes of the request, and a larger input could
+// not be passed to the module.
+var maxPayloadBytes = abi.DefaultLimits().RequestBytes
+
 // admit validates the entity id and the payload of a request. It returns the
 // form in which the reply is sent, and the payload as the module gets it.
 func admit(ctx context.Context, types Types, id sharding.EntityID, p payloadGiven) (answer wire.PayloadKind, payload []byte, err error) {
@@ -44,6 +51,9 @@ func admit(ctx context.Context, types Types, id sharding.EntityID, p payloadGive
 		payload, err = codec.FromData(encoding, p.Data)
 	default:
 		payload = codec.Empty(encoding)
+	}
+	if err == nil && len(payload) > maxPayloadBytes {
+		err = status.Argument(fmt.Sprintf("the module would get a payload of %d bytes, the limit is %d", len(payload), maxPayloadBytes))
 	}
 	return codec.AnswerKind(encoding, p.Kind), payload, err
 }
