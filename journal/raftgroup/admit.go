@@ -8,7 +8,7 @@ import (
 
 // Messages from other nodes are checked before raft sees them, because raft
 // trusts its peers and panics if a message contradicts its state. Two kinds of
-// messages are rejected and counted:
+// messages are rejected and counted as forged:
 //
 //   - The sender is not a replica of the shard, neither by the group's members
 //     as applied here nor by the metadata, or the message comes from a node
@@ -18,10 +18,14 @@ import (
 //     contradicts committed entries, or carries a term beyond any that
 //     elections could have reached.
 //
-// A replica that lags may not know the current leader or its members. A sender
-// is therefore rejected only if the metadata, which every node has, is at least
-// as new as the sender's id and does not place the sender; see
-// Placement.IsUnknownReplica.
+// A replica that lags may not know the current leader or its members. An unknown
+// sender is therefore rejected only if the metadata, which every node has, is at
+// least as new as the sender's id and does not place the sender
+// (Placement.IsUnknownReplica). This rules out no new id of the metadata shard,
+// so any node with a certificate of the cluster could make itself the leader of
+// that shard. Messages of unknown senders are therefore ignored while the
+// replica has a leader. A replica that follows a deposed leader forgets it after an election
+// timeout, and then follows the unknown one.
 
 // maxTermJump is the maximum difference between a message's term and the term
 // known here. An election raises the term by one, so even a node that was away
@@ -31,16 +35,44 @@ const maxTermJump = 1 << 32
 // maxIndex bounds indexes so that sums of them do not overflow.
 const maxIndex = 1 << 62
 
-// isPlausibleSender reports whether the replica may send from the node.
-func (g *group) isPlausibleSender(o *Options, from sharding.NodeID, replica uint64) bool {
-	if o.Placement != nil {
-		if node, known := o.Placement.Locate(g.shard, sharding.ReplicaID(replica)); known {
-			return from == "" || node == from
+// sender is what a group knows of the replica that sent a message.
+type sender int
+
+const (
+	senderKnown    sender = iota // a replica of the shard, on its node
+	senderForeign                // not a replica of the shard, or not on its node
+	senderUnplaced               // possibly a replica of the shard
+)
+
+// senderOf returns what the group knows of a replica that sends from a node.
+func (c *Core) senderOf(g *group, from sharding.NodeID, replica uint64) sender {
+	if c.opts.Placement != nil {
+		switch node, known := c.opts.Placement.Locate(g.shard, sharding.ReplicaID(replica)); {
+		case known && (from == "" || node == from):
+			return senderKnown
+		case known:
+			return senderForeign
 		}
 	}
 	// A sole voter knows all members, because no replica can have joined without
 	// its vote.
-	return g.isMember(replica) || !g.isSoleVoter() && (o.Placement == nil || !o.Placement.IsUnknownReplica(g.shard, sharding.ReplicaID(replica)))
+	switch {
+	case g.isMember(replica):
+		return senderKnown
+	case g.isSoleVoter() || c.opts.Placement != nil && c.opts.Placement.IsUnknownReplica(g.shard, sharding.ReplicaID(replica)):
+		return senderForeign
+	}
+	return senderUnplaced
+}
+
+// ignoresUnplaced reports whether the group ignores a message of an unknown
+// sender.
+func (c *Core) ignoresUnplaced(g *group) bool {
+	if !g.HasLeader() {
+		return false
+	}
+	c.clocks.wake(g) // a sleeping replica would follow the leader that it knows for ever
+	return true
 }
 
 // isPlausible reports whether a correct replica could have sent the message.

@@ -72,6 +72,9 @@ func TestForgedMessagesAreRejected(t *testing.T) {
 		"a commit that this log never had": {0, "n1", message(pb.MsgHeartbeat, 11, func(m *pb.Message) { m.Commit = new(far) })},
 		"a commit one beyond the log":      {0, "n1", message(pb.MsgHeartbeat, 11, func(m *pb.Message) { m.Commit = new(last + 1) })},
 		"a made-up replica":                {0, "n1", message(pb.MsgHeartbeat, 4711, func(m *pb.Message) { m.Term = new(term + 1) })},
+		"an unknown leader":                {0, "n9", message(pb.MsgHeartbeat, 100, func(m *pb.Message) { m.Term = new(term + 1) })},
+		"an unknown leader, at the leader": {1, "n9", message(pb.MsgApp, 100, func(m *pb.Message) { m.Term, m.Entries = new(term+1), []*pb.Entry{entry(last+1, term+1)} })},
+		"an unknown candidate":             {1, "n9", message(pb.MsgVote, 100, func(m *pb.Message) { m.Term = new(term + 1) })},
 		"another node's replica":           {0, "n2", message(pb.MsgHeartbeat, 11, nil)},
 		"a vote for another node's":        {0, "n1", message(pb.MsgVote, 12, func(m *pb.Message) { m.Term = new(term + 1) })},
 		"a term of no election":            {0, "n1", message(pb.MsgHeartbeat, 11, func(m *pb.Message) { m.Term = new(uint64(1) << 40) })},
@@ -88,10 +91,11 @@ func TestForgedMessagesAreRejected(t *testing.T) {
 	}
 	for name, tt := range tests {
 		core := d.nodes[tt.at].driver.Core()
-		before := core.Stats().MessagesForged
+		rejected := func() uint64 { return core.Stats().MessagesForged + core.Stats().MessagesRefused }
+		before := rejected()
 		tt.m.To = new(uint64(d.replica(1, tt.at)))
 		core.Step(tt.node, wire.Message{Shard: 1, Raft: tt.m})
-		if n := core.Stats().MessagesForged - before; n != 1 {
+		if n := rejected() - before; n != 1 {
 			t.Errorf("%s: %d messages refused", name, n)
 		}
 		d.settle()
@@ -116,21 +120,35 @@ func TestForgedMessagesAreRejected(t *testing.T) {
 }
 
 // TestLaggingReplicaFollowsUnknownLeader: neither the replica's members nor
-// its metadata include the leader, but it still catches up.
+// its metadata include the leader. It still catches up, but only once it has no
+// other leader. Until then, the unknown leader's messages wake it, so that it
+// notices when the leader that it knows is gone.
 func TestLaggingReplicaFollowsUnknownLeader(t *testing.T) {
 	d := newDrill(t, 3, 1)
-	d.until("leader", 60, func() bool { return d.led(1) })
+	d.doze(1)
+	d.lead(1, 1)
+	d.doze(1)
 	d.nodes[0].driver.core.opts.Placement = placement{isUnknown: func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r != 4711 }}
 	core, g := d.nodes[0].driver.Core(), d.nodes[0].driver.core.groups[1]
-	before := core.Stats().MessagesForged
-	core.Step("n2", wire.Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(4711)), To: new(g.replica),
-		Term: new(g.hard.Term + 3), Commit: new(g.hard.Commit)}})
+	before := core.Stats().MessagesRefused
+	heartbeat := wire.Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(4711)), To: new(g.replica),
+		Term: new(g.hard.Term + 3), Commit: new(g.hard.Commit)}}
+	core.Step("n2", heartbeat)
+	if refused := core.Stats().MessagesRefused - before; refused != 1 || g.asleep {
+		t.Fatalf("%d messages refused, asleep %v", refused, g.asleep)
+	}
+	for _, i := range []int{1, 2} {
+		d.cut[[2]int{0, i}], d.cut[[2]int{i, 0}] = true, true
+	}
+	d.until("no leader", 60, func() bool { return !g.HasLeader() })
+	before++
+	core.Step("n2", heartbeat)
 	for core.HasWork() {
 		if err := d.nodes[0].driver.Turn(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if core.Stats().MessagesForged != before || d.nodes[0].sink.leader(1).Leader != 4711 {
+	if core.Stats().MessagesRefused != before || core.Stats().MessagesForged > 0 || d.nodes[0].sink.leader(1).Leader != 4711 {
 		t.Errorf("the leader is %+v", d.nodes[0].sink.leader(1))
 	}
 }

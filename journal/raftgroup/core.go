@@ -309,8 +309,13 @@ func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 		c.stats.MessagesRefused++
 		return
 	}
-	if !g.isPlausibleSender(&c.opts, from, m.Raft.GetFrom()) || !g.isPlausible(m.Raft) {
+	by := c.senderOf(g, from, m.Raft.GetFrom())
+	if by == senderForeign || !g.isPlausible(m.Raft) {
 		c.stats.MessagesForged++
+		return
+	}
+	if by == senderUnplaced && c.ignoresUnplaced(g) {
+		c.stats.MessagesRefused++
 		return
 	}
 	defer c.recoverPanic(g)

@@ -31,10 +31,15 @@ func (c *Core) admitSnapshot(from sharding.NodeID, h wire.SnapshotHeader, at wir
 		return nil, errNoSnapshots
 	case g == nil || g.replica != uint64(h.To):
 		return nil, ErrUnknownShard
+	}
+	switch by := c.senderOf(g, from, uint64(h.From)); {
 	case g.isDisabled():
 		return nil, errReplicaStopped
-	case !g.isPlausibleSender(&c.opts, from, uint64(h.From)) || uint64(h.Term) > g.hard.Term+maxTermJump || h.Index > maxIndex:
+	case by == senderForeign || uint64(h.Term) > g.hard.Term+maxTermJump || h.Index > maxIndex:
 		c.stats.MessagesForged++
+		return nil, ErrSnapshotIgnored
+	case by == senderUnplaced && c.ignoresUnplaced(g):
+		c.stats.MessagesRefused++
 		return nil, ErrSnapshotIgnored
 	case c.awaitingRelease || c.opts.isHeld(g.shard) || g.transfer.incoming != nil:
 		return nil, ErrBusy

@@ -175,7 +175,8 @@ type Counters struct {
 	// of their replica is unknown.
 	MessagesSent, MessagesUnlocated uint64
 	// MessagesReceived counts the messages for a replica on this node, and
-	// MessagesRefused the messages for other replicas. MessagesForged counts
+	// MessagesRefused the messages for other replicas or from unknown leaders while
+	// the replica has a leader. MessagesForged counts
 	// messages that came from a sender that may not send them, or that no
 	// correct replica could send. FramesRefused counts malformed frames.
 	MessagesReceived, MessagesRefused uint64
