@@ -18,10 +18,19 @@ var ErrTooManySubscribers = errors.New("too many subscribers")
 type subscriptions struct {
 	Max int // maximum number of subscribers; set before use
 
-	mu   sync.Mutex
-	n    int
-	by   map[subject][]*subscriber
-	wake []*subscriber // used by the applying goroutine
+	mu       sync.Mutex
+	n        int
+	by       map[subject]*followers
+	notified uint64        // number of calls of Notify
+	wake     []*subscriber // used by the applying goroutine
+}
+
+// followers are the subscribers of one subject. A call of Notify wakes them
+// once, however many records it is for: otherwise its work would be the number
+// of records times that of the subscribers.
+type followers struct {
+	subscribers []*subscriber
+	notified    uint64 // the last call of Notify that woke them
 }
 
 // subject identifies the records that a subscriber waits for.
@@ -60,10 +69,15 @@ func (t *subscriptions) add(to []subject, s *subscriber) error {
 		return ErrTooManySubscribers
 	}
 	if t.by == nil {
-		t.by = make(map[subject][]*subscriber)
+		t.by = make(map[subject]*followers)
 	}
 	for _, to := range to {
-		t.by[to] = append(t.by[to], s)
+		f := t.by[to]
+		if f == nil {
+			f = new(followers)
+			t.by[to] = f
+		}
+		f.subscribers = append(f.subscribers, s)
 	}
 	if len(to) > 0 {
 		t.n++
@@ -76,13 +90,16 @@ func (t *subscriptions) remove(all []subject, s *subscriber) {
 	defer t.mu.Unlock()
 	found := false
 	for _, to := range all {
-		i := slices.Index(t.by[to], s)
+		f := t.by[to]
+		if f == nil {
+			continue
+		}
+		i := slices.Index(f.subscribers, s)
 		if i < 0 {
 			continue
 		}
 		found = true
-		t.by[to] = slices.Delete(t.by[to], i, i+1)
-		if len(t.by[to]) == 0 {
+		if f.subscribers = slices.Delete(f.subscribers, i, i+1); len(f.subscribers) == 0 {
 			delete(t.by, to)
 		}
 	}
@@ -108,11 +125,19 @@ func (t *subscriptions) collect(shard sharding.ShardID, n int, entity func(i int
 	if t.n == 0 {
 		return
 	}
+	t.notified++
 	for i := range n {
-		t.wake = append(t.wake, t.by[subject{shard, entity(i)}]...)
+		t.collectOf(subject{shard, entity(i)})
 	}
 	if n > 0 {
-		t.wake = append(t.wake, t.by[subject{Shard: shard}]...)
+		t.collectOf(subject{Shard: shard})
+	}
+}
+
+func (t *subscriptions) collectOf(to subject) {
+	if f := t.by[to]; f != nil && f.notified != t.notified {
+		f.notified = t.notified
+		t.wake = append(t.wake, f.subscribers...)
 	}
 }
 
@@ -120,11 +145,11 @@ func (t *subscriptions) collect(shard sharding.ShardID, n int, entity func(i int
 func (t *subscriptions) WakeShard(shard sharding.ShardID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for to, subs := range t.by {
+	for to, f := range t.by {
 		if to.Shard != shard {
 			continue
 		}
-		for _, s := range subs {
+		for _, s := range f.subscribers {
 			s.signal()
 		}
 	}
