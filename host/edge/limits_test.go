@@ -181,7 +181,7 @@ func TestHeaderLimit(t *testing.T) {
 // TestModuleLimit: modules up to their limit are accepted, in one message or in
 // several; larger ones are rejected.
 func TestModuleLimit(t *testing.T) {
-	const limit = 16 << 20
+	const limit = 32 << 20
 	s := serve(t, edge.Options{})
 	c := modulev1connect.NewModuleServiceClient(s.h2, s.url)
 	wasm := append([]byte("\x00asm"), make([]byte, limit-3)...)

@@ -122,7 +122,7 @@ type Options struct {
 	DefaultDeadline time.Duration
 	MaxDeadline     time.Duration
 	// MaxMessageBytes limits the size of a message (default 1 MiB),
-	// MaxUploadBytes limits a message with a module (default 32 MiB).
+	// MaxUploadBytes limits a message with a module (default 33 MiB).
 	MaxMessageBytes int
 	MaxUploadBytes  int
 	// MaxUploads limits concurrent uploads (default 2), because each upload
@@ -188,7 +188,7 @@ func (o Options) withDefaults() Options {
 	duration(&o.MaxDeadline, 30*time.Second)
 	duration(&o.WriteStall, 30*time.Second)
 	number(&o.MaxMessageBytes, 1<<20)
-	number(&o.MaxUploadBytes, 32<<20)
+	number(&o.MaxUploadBytes, 33<<20)
 	number(&o.MaxUploads, 2)
 	number(&o.MaxConns, 4096)
 	number(&o.MaxAddressConns, (o.MaxConns+1)/2)
