@@ -14,11 +14,14 @@ import (
 // Roles returns the roles, including the built-in ones, from the answering
 // node's copy.
 func (c *Client) Roles(ctx context.Context) ([]*clusterv1.Role, error) {
-	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.ListRolesRequest{},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error) {
-			return n.cluster.ListRoles(ctx, r)
-		})
-	return res.GetRoles(), err
+	roles, _, err := samePages(func(token string) ([]*clusterv1.Role, *clusterv1.ListRolesResponse, error) {
+		res, err := call(ctx, c, c.opts.Timeout, &clusterv1.ListRolesRequest{PageToken: token},
+			func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error) {
+				return n.cluster.ListRoles(ctx, r)
+			})
+		return res.GetRoles(), res, err
+	})
+	return roles, err
 }
 
 // PutRole stores a role, replacing any role of the same name, and returns its
@@ -46,12 +49,19 @@ func (c *Client) DeleteRole(ctx context.Context, name string) error {
 	return err
 }
 
-// RoleBindings returns the role bindings, from the answering node's copy.
+// RoleBindings returns all role bindings, from the answering node's copy.
 func (c *Client) RoleBindings(ctx context.Context) (*clusterv1.ListRoleBindingsResponse, error) {
-	return call(ctx, c, c.opts.Timeout, &clusterv1.ListRoleBindingsRequest{},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error) {
-			return n.cluster.ListRoleBindings(ctx, r)
-		})
+	bindings, last, err := samePages(func(token string) ([]*clusterv1.RoleBinding, *clusterv1.ListRoleBindingsResponse, error) {
+		res, err := call(ctx, c, c.opts.Timeout, &clusterv1.ListRoleBindingsRequest{PageToken: token},
+			func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error) {
+				return n.cluster.ListRoleBindings(ctx, r)
+			})
+		return res.GetBindings(), res, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &clusterv1.ListRoleBindingsResponse{Bindings: bindings, Revision: last.GetRevision(), Enforced: last.GetEnforced()}, nil
 }
 
 // PutRoleBinding replaces the roles of a subject, for example binds "token:ci"
@@ -82,11 +92,14 @@ func TokensOf(c *Client) Tokens { return Tokens{c} }
 // List returns the tokens that the cluster stores, from the answering node's
 // copy.
 func (t Tokens) List(ctx context.Context) ([]*clusterv1.Token, error) {
-	res, err := call(ctx, t.c, t.c.opts.Timeout, &clusterv1.ListTokensRequest{},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error) {
-			return n.cluster.ListTokens(ctx, r)
-		})
-	return res.GetTokens(), err
+	tokens, _, err := samePages(func(token string) ([]*clusterv1.Token, *clusterv1.ListTokensResponse, error) {
+		res, err := call(ctx, t.c, t.c.opts.Timeout, &clusterv1.ListTokensRequest{PageToken: token},
+			func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error) {
+				return n.cluster.ListTokens(ctx, r)
+			})
+		return res.GetTokens(), res, err
+	})
+	return tokens, err
 }
 
 // Create stores a token by its SHA-256 and binds its bearer, "token:NAME", to

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -15,6 +16,7 @@ import (
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/authz"
 	"github.com/hostd/hostd/host/edge/authorize"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding/access"
 )
@@ -87,21 +89,27 @@ func (s *roleService) awaitRevision(ctx context.Context, revision uint64) error 
 	return s.Auth.Await(ctx, revision)
 }
 
-// ListRoles lists the roles, including the built-in ones.
-func (s *roleService) ListRoles(context.Context, *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error) {
+// ListRoles lists the roles, including the built-in ones, in pages.
+func (s *roleService) ListRoles(_ context.Context, req *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error) {
 	kept, revision, err := s.Store.Roles()
 	if err != nil {
 		return nil, status.Public(s.Logger, err)
 	}
 	out := &clusterv1.ListRolesResponse{Revision: revision}
-	for _, r := range append(access.BuiltIn(), kept...) {
-		m := &clusterv1.Role{Name: r.Name, Revision: r.Revision, BuiltIn: access.IsBuiltIn(r.Name), Quotas: showQuotas(r.Quotas)}
-		for _, rule := range r.Rules {
-			m.Rules = append(m.Rules, &clusterv1.RoleRule{Effect: string(rule.Effect), Verbs: rule.Verbs, Types: rule.Types, IdPrefixes: rule.IDPrefixes, Commands: rule.Commands})
-		}
-		out.Roles = append(out.Roles, m)
+	roles := slices.SortedFunc(slices.Values(append(access.BuiltIn(), kept...)), func(a, b access.Role) int { return strings.Compare(a.Name, b.Name) })
+	out.Roles, out.NextPageToken, err = page.Of(req.Msg, page.Filter("roles"), roles, func(r *access.Role) string { return r.Name }, roleMessage)
+	if err != nil {
+		return nil, status.Public(s.Logger, err)
 	}
 	return connect.NewResponse(out), nil
+}
+
+func roleMessage(r *access.Role) *clusterv1.Role {
+	m := &clusterv1.Role{Name: r.Name, Revision: r.Revision, BuiltIn: access.IsBuiltIn(r.Name), Quotas: showQuotas(r.Quotas)}
+	for _, rule := range r.Rules {
+		m.Rules = append(m.Rules, &clusterv1.RoleRule{Effect: string(rule.Effect), Verbs: rule.Verbs, Types: rule.Types, IdPrefixes: rule.IDPrefixes, Commands: rule.Commands})
+	}
+	return m
 }
 
 // PutRole stores a role.
@@ -155,15 +163,21 @@ func (s *roleService) DeleteRole(ctx context.Context, req *connect.Request[clust
 	return connect.NewResponse(&clusterv1.DeleteRoleResponse{}), nil
 }
 
-// ListRoleBindings lists the roles of each subject.
-func (s *roleService) ListRoleBindings(context.Context, *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error) {
+// ListRoleBindings lists the roles of each subject, in pages.
+func (s *roleService) ListRoleBindings(_ context.Context, req *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error) {
 	bindings, revision, err := s.Store.RoleBindings()
 	if err != nil {
 		return nil, status.Public(s.Logger, err)
 	}
 	out := &clusterv1.ListRoleBindingsResponse{Revision: revision, Enforced: slices.ContainsFunc(bindings, access.Binding.BindsAdmin)}
-	for _, b := range bindings {
-		out.Bindings = append(out.Bindings, &clusterv1.RoleBinding{Subject: b.Subject, Roles: b.Roles, Revision: b.Revision})
+	bindings = slices.SortedFunc(slices.Values(bindings), func(a, b access.Binding) int { return strings.Compare(a.Subject, b.Subject) })
+	out.Bindings, out.NextPageToken, err = page.Of(req.Msg, page.Filter("role bindings"), bindings,
+		func(b *access.Binding) string { return b.Subject },
+		func(b *access.Binding) *clusterv1.RoleBinding {
+			return &clusterv1.RoleBinding{Subject: b.Subject, Roles: b.Roles, Revision: b.Revision}
+		})
+	if err != nil {
+		return nil, status.Public(s.Logger, err)
 	}
 	return connect.NewResponse(out), nil
 }
@@ -213,21 +227,27 @@ type Token struct {
 	Expired bool
 }
 
-// ListTokens lists the tokens that the cluster stores.
-func (s *roleService) ListTokens(context.Context, *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error) {
+// ListTokens lists the tokens that the cluster stores, in pages.
+func (s *roleService) ListTokens(_ context.Context, req *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error) {
 	kept, revision, err := s.Store.Tokens()
 	if err != nil {
 		return nil, status.Public(s.Logger, err)
 	}
 	out := &clusterv1.ListTokensResponse{Revision: revision}
-	for _, t := range kept {
-		m := &clusterv1.Token{TokenName: t.Name, Roles: t.Roles, CreatedAt: timestamppb.New(time.Unix(0, t.CreatedAt)), Revision: t.Revision, Expired: t.Expired}
-		if t.Expires != 0 {
-			m.ExpiresAt = timestamppb.New(time.Unix(t.Expires, 0))
-		}
-		out.Tokens = append(out.Tokens, m)
+	kept = slices.SortedFunc(slices.Values(kept), func(a, b Token) int { return strings.Compare(a.Name, b.Name) })
+	out.Tokens, out.NextPageToken, err = page.Of(req.Msg, page.Filter("tokens"), kept, func(t *Token) string { return t.Name }, tokenMessage)
+	if err != nil {
+		return nil, status.Public(s.Logger, err)
 	}
 	return connect.NewResponse(out), nil
+}
+
+func tokenMessage(t *Token) *clusterv1.Token {
+	m := &clusterv1.Token{TokenName: t.Name, Roles: t.Roles, CreatedAt: timestamppb.New(time.Unix(0, t.CreatedAt)), Revision: t.Revision, Expired: t.Expired}
+	if t.Expires != 0 {
+		m.ExpiresAt = timestamppb.New(time.Unix(t.Expires, 0))
+	}
+	return m
 }
 
 // CreateToken stores a token by its hash, and binds the roles to it. It rejects

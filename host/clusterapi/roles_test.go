@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,50 @@ func (s *roleShelf) Roles() ([]access.Role, uint64, error) { return s.roles, mat
 
 func (s *roleShelf) RoleBindings() ([]access.Binding, uint64, error) {
 	return s.bindings, math.MaxUint64, nil
+}
+
+// TestRolesComeInPages: whatever the page size, roles and role bindings are listed
+// once each and in the order of their names, and a token of one listing is rejected
+// by the other.
+func TestRolesComeInPages(t *testing.T) {
+	s := &roleShelf{}
+	want := len(access.BuiltIn()) + 9
+	for i := range 9 {
+		s.roles = append(s.roles, access.Role{Name: fmt.Sprintf("r%d", 9-i)})
+		s.bindings = append(s.bindings, access.Binding{Subject: fmt.Sprintf("token:%d", 9-i)})
+	}
+	service := &roleService{Store: s, Logger: slog.New(slog.DiscardHandler)}
+	for _, size := range []uint32{0, 1, 4} {
+		var roles, subjects []string
+		token := ""
+		for more := true; more; more = token != "" {
+			res, err := service.ListRoles(t.Context(), connect.NewRequest(&clusterv1.ListRolesRequest{PageSize: size, PageToken: token}))
+			if err != nil || size > 0 && len(res.Msg.GetRoles()) > int(size) {
+				t.Fatalf("pages of %d: %v, %v", size, res, err)
+			}
+			for _, r := range res.Msg.GetRoles() {
+				roles = append(roles, r.GetName())
+			}
+			if token = res.Msg.GetNextPageToken(); token != "" {
+				if _, err := service.ListRoleBindings(t.Context(), connect.NewRequest(&clusterv1.ListRoleBindingsRequest{PageToken: token})); connect.CodeOf(err) != connect.CodeInvalidArgument {
+					t.Errorf("a token of the roles in the bindings: %v", err)
+				}
+			}
+		}
+		for more := true; more; more = token != "" {
+			res, err := service.ListRoleBindings(t.Context(), connect.NewRequest(&clusterv1.ListRoleBindingsRequest{PageSize: size, PageToken: token}))
+			if err != nil || size > 0 && len(res.Msg.GetBindings()) > int(size) {
+				t.Fatalf("pages of %d: %v, %v", size, res, err)
+			}
+			for _, b := range res.Msg.GetBindings() {
+				subjects = append(subjects, b.GetSubject())
+			}
+			token = res.Msg.GetNextPageToken()
+		}
+		if len(roles) != want || !slices.IsSorted(roles) || len(subjects) != 9 || !slices.IsSorted(subjects) {
+			t.Errorf("pages of %d: roles %q, subjects %q", size, roles, subjects)
+		}
+	}
 }
 
 // TestRolesFitInAnAnswer checks that all roles of a cluster, or all its role

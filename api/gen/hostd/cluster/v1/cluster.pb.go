@@ -4020,9 +4020,14 @@ func (x *RoleBinding) GetRevision() uint64 {
 	return 0
 }
 
-// ListRolesRequest has no parameters.
+// ListRolesRequest selects a page.
 type ListRolesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Maximum size of a page, up to 4,096; 0 means as many as fit.
+	// A page ends with the role that brings it to 1 MiB.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the previous page; empty for the first page.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4057,13 +4062,30 @@ func (*ListRolesRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
-// ListRolesResponse has all roles.
+func (x *ListRolesRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListRolesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListRolesResponse lists roles.
 type ListRolesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sorted by name.
 	Roles []*Role `protobuf:"bytes,1,rep,name=roles,proto3" json:"roles,omitempty"`
-	// Revision of the last change of a role or a binding.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Revision of the last change of a role or a binding. Pages with the same revision
+	// belong to the same version of the roles.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// page_token of the next page; empty on the last page.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4110,6 +4132,13 @@ func (x *ListRolesResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *ListRolesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // PutRoleRequest is a role.
@@ -4305,9 +4334,14 @@ func (*DeleteRoleResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{63}
 }
 
-// ListRoleBindingsRequest has no parameters.
+// ListRoleBindingsRequest selects a page.
 type ListRoleBindingsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Maximum size of a page, up to 4,096; 0 means as many as fit.
+	// A page ends with the binding that brings it to 1 MiB.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the previous page; empty for the first page.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4342,16 +4376,32 @@ func (*ListRoleBindingsRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{64}
 }
 
-// ListRoleBindingsResponse has all bindings.
+func (x *ListRoleBindingsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListRoleBindingsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListRoleBindingsResponse lists bindings.
 type ListRoleBindingsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sorted by subject.
 	Bindings []*RoleBinding `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
-	// Revision of the last change of a role or a binding.
+	// Revision of the last change of a role or a binding, as in ListRolesResponse.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Whether role checks are on, because there is an admin. Until then, every caller
 	// that is admitted has all rights.
-	Enforced      bool `protobuf:"varint,3,opt,name=enforced,proto3" json:"enforced,omitempty"`
+	Enforced bool `protobuf:"varint,3,opt,name=enforced,proto3" json:"enforced,omitempty"`
+	// page_token of the next page; empty on the last page.
+	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4405,6 +4455,13 @@ func (x *ListRoleBindingsResponse) GetEnforced() bool {
 		return x.Enforced
 	}
 	return false
+}
+
+func (x *ListRoleBindingsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // PutRoleBindingRequest is a binding.
@@ -4684,9 +4741,14 @@ func (x *Token) GetExpired() bool {
 	return false
 }
 
-// ListTokensRequest has no parameters.
+// ListTokensRequest selects a page.
 type ListTokensRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Maximum size of a page, up to 4,096; 0 means as many as fit.
+	// A page ends with the token that brings it to 1 MiB.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the previous page; empty for the first page.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4721,13 +4783,30 @@ func (*ListTokensRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{71}
 }
 
-// ListTokensResponse has all tokens.
+func (x *ListTokensRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListTokensRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListTokensResponse lists tokens.
 type ListTokensResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sorted by name.
 	Tokens []*Token `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
-	// Revision of the last change of a role, a binding or a token.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Revision of the last change of a role, a binding or a token, as in
+	// ListRolesResponse.
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// page_token of the next page; empty on the last page.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4774,6 +4853,13 @@ func (x *ListTokensResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *ListTokensResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // CreateTokenRequest is the hash of a token.
@@ -5609,11 +5695,15 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\vRoleBinding\x12\x18\n" +
 	"\asubject\x18\x01 \x01(\tR\asubject\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\x12\n" +
-	"\x10ListRolesRequest\"]\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"b\n" +
+	"\x10ListRolesRequest\x12%\n" +
+	"\tpage_size\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"\x85\x01\n" +
 	"\x11ListRolesResponse\x12,\n" +
 	"\x05roles\x18\x01 \x03(\v2\x16.hostd.cluster.v1.RoleR\x05roles\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xaa\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\xaa\x01\n" +
 	"\x0ePutRoleRequest\x12&\n" +
 	"\trole_name\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\broleName\x12:\n" +
 	"\x05rules\x18\x02 \x03(\v2\x1a.hostd.cluster.v1.RoleRuleB\b\xbaH\x05\x92\x01\x02\x10@R\x05rules\x124\n" +
@@ -5622,12 +5712,16 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\";\n" +
 	"\x11DeleteRoleRequest\x12&\n" +
 	"\trole_name\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\broleName\"\x14\n" +
-	"\x12DeleteRoleResponse\"\x19\n" +
-	"\x17ListRoleBindingsRequest\"\x8d\x01\n" +
+	"\x12DeleteRoleResponse\"i\n" +
+	"\x17ListRoleBindingsRequest\x12%\n" +
+	"\tpage_size\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"\xb5\x01\n" +
 	"\x18ListRoleBindingsResponse\x129\n" +
 	"\bbindings\x18\x01 \x03(\v2\x1d.hostd.cluster.v1.RoleBindingR\bbindings\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1a\n" +
-	"\benforced\x18\x03 \x01(\bR\benforced\"_\n" +
+	"\benforced\x18\x03 \x01(\bR\benforced\x12&\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"_\n" +
 	"\x15PutRoleBindingRequest\x12$\n" +
 	"\asubject\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\xa0\x02R\asubject\x12 \n" +
@@ -5648,11 +5742,15 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x04R\brevision\x12\x18\n" +
-	"\aexpired\x18\x06 \x01(\bR\aexpired\"\x13\n" +
-	"\x11ListTokensRequest\"a\n" +
+	"\aexpired\x18\x06 \x01(\bR\aexpired\"c\n" +
+	"\x11ListTokensRequest\x12%\n" +
+	"\tpage_size\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"\x89\x01\n" +
 	"\x12ListTokensResponse\x12/\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x17.hostd.cluster.v1.TokenR\x06tokens\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xc8\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\xc8\x01\n" +
 	"\x12CreateTokenRequest\x12)\n" +
 	"\n" +
 	"token_name\x18\x01 \x01(\tB\n" +

@@ -206,14 +206,15 @@ type ClusterServiceClient interface {
 	ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error)
 	// WatchSettings sends every setting under a prefix, then every change.
 	WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest]) (*connect.ServerStreamForClient[v1.WatchSettingsResponse], error)
-	// ListRoles lists the built-in and the user-defined roles, from this node's copy.
+	// ListRoles lists the built-in and the user-defined roles, from this node's copy, page
+	// by page.
 	ListRoles(context.Context, *connect.Request[v1.ListRolesRequest]) (*connect.Response[v1.ListRolesResponse], error)
 	// PutRole creates or replaces a role. It returns when the change is durable. It needs
 	// cluster version 2.
 	PutRole(context.Context, *connect.Request[v1.PutRoleRequest]) (*connect.Response[v1.PutRoleResponse], error)
 	// DeleteRole removes a role. It fails while a binding uses the role.
 	DeleteRole(context.Context, *connect.Request[v1.DeleteRoleRequest]) (*connect.Response[v1.DeleteRoleResponse], error)
-	// ListRoleBindings lists all role bindings, from this node's copy.
+	// ListRoleBindings lists the role bindings, from this node's copy, page by page.
 	ListRoleBindings(context.Context, *connect.Request[v1.ListRoleBindingsRequest]) (*connect.Response[v1.ListRoleBindingsResponse], error)
 	// PutRoleBinding sets the roles of a subject and replaces those that it has. It
 	// returns when the change is durable. The first binding of the role admin turns role
@@ -221,8 +222,8 @@ type ClusterServiceClient interface {
 	PutRoleBinding(context.Context, *connect.Request[v1.PutRoleBindingRequest]) (*connect.Response[v1.PutRoleBindingResponse], error)
 	// DeleteRoleBinding removes all roles of a subject. It fails for the last admin.
 	DeleteRoleBinding(context.Context, *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error)
-	// ListTokens lists the tokens that the cluster stores, from this node's copy. It does
-	// not list tokens in a node's token-file.
+	// ListTokens lists the tokens that the cluster stores, from this node's copy, page by
+	// page. It does not list tokens in a node's token-file.
 	ListTokens(context.Context, *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error)
 	// CreateToken stores the hash of a token that the caller has generated, and sets the
 	// roles of its bearer, "token:NAME". It returns when the change is durable and this
@@ -717,14 +718,15 @@ type ClusterServiceHandler interface {
 	ListSettings(context.Context, *connect.Request[v1.ListSettingsRequest]) (*connect.Response[v1.ListSettingsResponse], error)
 	// WatchSettings sends every setting under a prefix, then every change.
 	WatchSettings(context.Context, *connect.Request[v1.WatchSettingsRequest], *connect.ServerStream[v1.WatchSettingsResponse]) error
-	// ListRoles lists the built-in and the user-defined roles, from this node's copy.
+	// ListRoles lists the built-in and the user-defined roles, from this node's copy, page
+	// by page.
 	ListRoles(context.Context, *connect.Request[v1.ListRolesRequest]) (*connect.Response[v1.ListRolesResponse], error)
 	// PutRole creates or replaces a role. It returns when the change is durable. It needs
 	// cluster version 2.
 	PutRole(context.Context, *connect.Request[v1.PutRoleRequest]) (*connect.Response[v1.PutRoleResponse], error)
 	// DeleteRole removes a role. It fails while a binding uses the role.
 	DeleteRole(context.Context, *connect.Request[v1.DeleteRoleRequest]) (*connect.Response[v1.DeleteRoleResponse], error)
-	// ListRoleBindings lists all role bindings, from this node's copy.
+	// ListRoleBindings lists the role bindings, from this node's copy, page by page.
 	ListRoleBindings(context.Context, *connect.Request[v1.ListRoleBindingsRequest]) (*connect.Response[v1.ListRoleBindingsResponse], error)
 	// PutRoleBinding sets the roles of a subject and replaces those that it has. It
 	// returns when the change is durable. The first binding of the role admin turns role
@@ -732,8 +734,8 @@ type ClusterServiceHandler interface {
 	PutRoleBinding(context.Context, *connect.Request[v1.PutRoleBindingRequest]) (*connect.Response[v1.PutRoleBindingResponse], error)
 	// DeleteRoleBinding removes all roles of a subject. It fails for the last admin.
 	DeleteRoleBinding(context.Context, *connect.Request[v1.DeleteRoleBindingRequest]) (*connect.Response[v1.DeleteRoleBindingResponse], error)
-	// ListTokens lists the tokens that the cluster stores, from this node's copy. It does
-	// not list tokens in a node's token-file.
+	// ListTokens lists the tokens that the cluster stores, from this node's copy, page by
+	// page. It does not list tokens in a node's token-file.
 	ListTokens(context.Context, *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error)
 	// CreateToken stores the hash of a token that the caller has generated, and sets the
 	// roles of its bearer, "token:NAME". It returns when the change is durable and this
