@@ -55,7 +55,7 @@ func (m *metrics) watch(n *Node) {
 	count("hostd_queries_total", "Queries executed by guests.", lane(func(s entity.Stats) uint64 { return s.Queries }))
 	count("hostd_rate_limited_total", "Commands rejected by the rate limits of their entity type.", lane(func(s entity.Stats) uint64 { return s.RateLimited }))
 	count("hostd_message_times_ignored_total", "Delivered messages whose time is more than a minute ahead of this node's clock.", lane(func(s entity.Stats) uint64 { return s.AheadOfUs }))
-	count("hostd_retries_refused_total", "Retried commands that are older than the idempotency window of their entity.", lane(func(s entity.Stats) uint64 { return s.Forgotten }))
+	count("hostd_retries_rejected_total", "Retried commands that are older than the idempotency window of their entity.", lane(func(s entity.Stats) uint64 { return s.Forgotten }))
 	count("hostd_rejections_total", "Commands rejected by their module.", lane(func(s entity.Stats) uint64 { return s.Rejections }))
 	count("hostd_duplicates_total", "Retried commands answered with the stored reply.", lane(func(s entity.Stats) uint64 { return s.Duplicates }))
 	count("hostd_guest_faults_total", "Guest calls that trapped or violated the ABI.", lane(func(s entity.Stats) uint64 { return s.Faults }))

@@ -46,9 +46,9 @@ func (m *metrics) watchCluster(n *Node) {
 		{"hostd_raft_snapshots_outrun_total", "Sent snapshots that were useless because the log after them was truncated.", func(s raftgroup.Stats) float64 { return float64(s.SnapshotsOutrun) }},
 		{"hostd_raft_snapshots_resumed_total", "Snapshot transfers that resumed after an interruption.", func(s raftgroup.Stats) float64 { return float64(s.SnapshotsResumed) }},
 		{"hostd_raft_snapshot_files_damaged_total", "Snapshot files that were found damaged during a transfer and written again.", func(s raftgroup.Stats) float64 { return float64(s.SnapshotFilesDamaged) }},
-		{"hostd_raft_messages_refused_total", "Raft messages for replicas that this node does not have.", func(s raftgroup.Stats) float64 { return float64(s.MessagesRefused) }},
+		{"hostd_raft_messages_rejected_total", "Raft messages for replicas that this node does not have.", func(s raftgroup.Stats) float64 { return float64(s.MessagesRefused) }},
 		{"hostd_raft_messages_forged_total", "Invalid raft messages, or raft messages from an unauthorized sender.", func(s raftgroup.Stats) float64 { return float64(s.MessagesForged) }},
-		{"hostd_raft_frames_refused_total", "Malformed frames received from other nodes.", func(s raftgroup.Stats) float64 { return float64(s.FramesRefused) }},
+		{"hostd_raft_frames_rejected_total", "Malformed frames received from other nodes.", func(s raftgroup.Stats) float64 { return float64(s.FramesRefused) }},
 		{"hostd_raft_wakes_total", "Hibernated replicas that became active.", func(s raftgroup.Stats) float64 { return float64(s.Wakes) }},
 	} {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: c.name, Help: c.help}, raft(c.pick)))

@@ -61,7 +61,7 @@ var overview = dashboard{
 			{title: "Rejections and faults", unit: "ops", about: "Rejections are decisions of guests; faults are failures of guests.", lines: []line{
 				{"sum(rate(hostd_rejections_total{" + nodes + "}" + over + "))", "rejections"},
 				{"sum(rate(hostd_rate_limited_total{" + nodes + "}" + over + "))", "rate limited"},
-				{"sum(rate(hostd_rpc_waiting_refused_total{" + nodes + "}" + over + "))", "no room"},
+				{"sum(rate(hostd_rpc_waiting_rejected_total{" + nodes + "}" + over + "))", "no room"},
 				{"sum by (kind) (rate(hostd_guest_faults_by_kind_total{" + nodes + "}" + over + "))", "fault: {{kind}}"},
 			}},
 			{title: "Calls by code", unit: "ops", lines: []line{{"sum by (code) (rate(hostd_rpc_calls_total{" + nodes + "}" + over + "))", "{{code}}"}}},

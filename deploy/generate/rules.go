@@ -124,9 +124,9 @@ var alerts = []alert{
 		},
 	},
 	{
-		name: "HostdOverloaded", expr: "increase(hostd_rpc_waiting_refused_total[5m]) > 0", after: "5m", severity: warning,
+		name: "HostdOverloaded", expr: "increase(hostd_rpc_waiting_rejected_total[5m]) > 0", after: "5m", severity: warning,
 		summary: "The node rejects calls because too many are waiting ($node).", page: "monitor.md#alerts",
-		fires: series{`hostd_rpc_waiting_refused_total{instance="n1"}`: "0+1x90"}, quiet: series{`hostd_rpc_waiting_refused_total{instance="n1"}`: "4x90"},
+		fires: series{`hostd_rpc_waiting_rejected_total{instance="n1"}`: "0+1x90"}, quiet: series{`hostd_rpc_waiting_rejected_total{instance="n1"}`: "4x90"},
 	},
 	{
 		name: "HostdCertificateEnds", expr: "hostd_tls_cert_not_after_seconds - time() < 14 * 86400", severity: warning,

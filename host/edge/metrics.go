@@ -53,7 +53,7 @@ func (m *metrics) watch(r prometheus.Registerer, w *admission.Waiting) {
 			Name: "hostd_rpc_waiting_bytes", Help: "Size of the calls and stream messages that the node has read and not completed.",
 		}, func() float64 { return float64(w.UsedBytes()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "hostd_rpc_waiting_refused_total", Help: "Calls and stream messages rejected because too many bytes are waiting.",
+			Name: "hostd_rpc_waiting_rejected_total", Help: "Calls and stream messages rejected because too many bytes are waiting.",
 		}, func() float64 { return float64(w.RefusedCount()) }),
 	)
 }

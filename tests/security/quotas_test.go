@@ -85,7 +85,7 @@ func over(t *testing.T, err error, quota string) bool {
 }
 
 func (l *limited) refusals(quota, role string) float64 {
-	return l.Metrics()[fmt.Sprintf(`hostd_quota_refusals_total{quota=%q,role=%q}`, quota, role)]
+	return l.Metrics()[fmt.Sprintf(`hostd_quota_rejections_total{quota=%q,role=%q}`, quota, role)]
 }
 
 // TestStreamQuotaPerCaller checks that a caller may have as many open streams

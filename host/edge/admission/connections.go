@@ -468,7 +468,7 @@ func WatchConnections(r prometheus.Registerer, of ...*Connections) {
 		}
 		return closed
 	}), prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "hostd_rpc_calls_refused_total", Help: "Calls rejected because there were too many concurrent ones, in total or from their address.",
+		Name: "hostd_rpc_calls_rejected_total", Help: "Calls rejected because there were too many concurrent ones, in total or from their address.",
 	}, func() (refused float64) {
 		for _, c := range of {
 			refused += float64(c.refused.Load())

@@ -110,13 +110,13 @@ type Authorizer struct {
 func New(o Options) *Authorizer {
 	a := &Authorizer{opts: o, refused: map[authv1.Verb]prometheus.Counter{}, changed: make(chan struct{})}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "hostd_auth_refusals_total", Help: "Calls and stream commands that the caller's roles do not allow, by verb.",
+		Name: "hostd_auth_rejections_total", Help: "Calls and stream commands that the caller's roles do not allow, by verb.",
 	}, []string{"verb"})
 	a.ended = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "hostd_auth_role_streams_ended_total", Help: "Streams ended because the caller's roles no longer allow them.",
 	})
 	a.stale = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "hostd_auth_stale_refusals_total", Help: "Changes and stream commands that the caller's roles allow, but that were rejected because the node's roles were older than a minute.",
+		Name: "hostd_auth_stale_rejections_total", Help: "Changes and stream commands that the caller's roles allow, but that were rejected because the node's roles were older than a minute.",
 	})
 	procedure.All(func(_ string, p *procedure.Procedure) {
 		a.refused[p.Verb] = refused.WithLabelValues(authz.VerbText(p.Verb))

@@ -86,7 +86,7 @@ func New(o Options) *Quotas {
 		q.anonymous = limits(access.AnonymousQuotas())
 	}
 	q.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "hostd_quota_refusals_total", Help: "Calls, stream commands and connections that exceeded a quota of their caller, by quota and the role that sets it.",
+		Name: "hostd_quota_rejections_total", Help: "Calls, stream commands and connections that exceeded a quota of their caller, by quota and the role that sets it.",
 	}, []string{"quota", "role"})
 	for _, name := range access.QuotaNames {
 		q.refused.WithLabelValues(name, byDefault)

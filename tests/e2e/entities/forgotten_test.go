@@ -49,7 +49,7 @@ func TestForgottenRetryIsNotExecuted(t *testing.T) {
 		if s, _ := n.state("x"); s.Total != total {
 			t.Errorf("life %d: the total is %d, want %d", life, s.Total, total)
 		}
-		if m := n.metrics(); !strings.Contains(m, "\nhostd_retries_refused_total 3\n") {
+		if m := n.metrics(); !strings.Contains(m, "\nhostd_retries_rejected_total 3\n") {
 			t.Errorf("life %d: the metrics do not say that 3 retries were refused", life)
 		}
 		n.refusesActs("x", "long-ago", time.Since(began))

@@ -82,8 +82,8 @@ func frame(messages ...forged) []byte {
 
 // Metrics of rejected frames and messages.
 const (
-	framesRefused   = "hostd_raft_frames_refused_total"
-	messagesRefused = "hostd_raft_messages_refused_total"
+	framesRefused   = "hostd_raft_frames_rejected_total"
+	messagesRefused = "hostd_raft_messages_rejected_total"
 	messagesForged  = "hostd_raft_messages_forged_total"
 )
 
