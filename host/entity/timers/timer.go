@@ -23,15 +23,6 @@ import (
 // the timer's command ends the timer. The rest of a shard's timers stay on
 // disk; memory only has the time of the next read.
 
-const (
-	// heldBackMost bounds the failed timers of a shard that wait for a retry.
-	heldBackMost = 4096
-	// retry is how long a timer waits after its first failure. The wait doubles
-	// up to retryMost.
-	retry     = time.Second
-	retryMost = 5 * time.Minute
-)
-
 // LimitLook is how often a timer that waits for a limit of its type checks the
 // limit again, because it may have been lifted.
 const LimitLook = time.Second
@@ -56,7 +47,8 @@ type Shard struct {
 	// inFlight holds, by entity, the proposals that set timers and may be
 	// undecided.
 	inFlight map[sharding.EntityID]*inFlight
-	back     map[key]heldBack
+	back     failures
+	turn     uint64 // position among the shards with a window; the shard with the lowest is next
 }
 
 // key identifies a timer, or all timers of the entity if name is empty.
@@ -119,13 +111,6 @@ func (s *Shard) addSets(id sharding.EntityID, n int, proposal, decided uint64) {
 	into.last, into.n = proposal, into.n+n
 }
 
-// heldBack is the retry state of a failed timer: when it may fire again and how
-// often it failed.
-type heldBack struct {
-	until int64
-	times int
-}
-
 // Scan is a request for due timers and its result.
 type Scan struct {
 	shard sharding.ShardID
@@ -133,9 +118,13 @@ type Scan struct {
 	asOf  uint64 // every proposal up to this one is applied
 	limit int
 	skip  map[key]heldBack
+	// held has the times until which all timers of an entity are skipped, or of
+	// a type if the id is empty.
+	held  map[sharding.EntityID]int64
 	types suspensions
 	// passed has the types whose timers were skipped because of a suspension.
 	passed map[string]struct{}
+	again  int64 // earliest time at which timers skipped because of held may be read; 0 for none
 
 	timers []journal.Timer
 	next   int64
@@ -164,7 +153,7 @@ func (t *Scan) Do(ctx context.Context, h Reader) {
 			return true
 		}
 		_, waits := t.skip[key{e, name}]
-		return waits
+		return waits || t.isHeld(e)
 	})
 }
 
@@ -175,15 +164,7 @@ func (q *Timers) scan(s *Shard, limit int) {
 	maps.DeleteFunc(s.inFlight, func(_ sharding.EntityID, f *inFlight) bool { return !f.settle(decided) })
 	s.at = 0
 	s.scan = &Scan{shard: s.id, by: by, asOf: decided, limit: limit, types: q.opts.Types}
-	for k, b := range s.back {
-		if b.until > s.scan.by {
-			if s.scan.skip == nil {
-				s.scan.skip = make(map[key]heldBack)
-			}
-			s.scan.skip[k] = b
-			q.Wake(s, b.until)
-		}
-	}
+	q.skipHeld(s, s.scan)
 	q.pace.scans++
 	q.exec.Read(s.scan)
 }
@@ -217,6 +198,9 @@ func (q *Timers) OnScan(scan *Scan) {
 	}
 	if scan.next != math.MaxInt64 {
 		q.Wake(s, scan.next)
+	}
+	if scan.again != 0 {
+		q.Wake(s, scan.again)
 	}
 	if len(scan.passed) > 0 {
 		s.skipped = true
@@ -325,33 +309,14 @@ func (f *Firing) Complete(r *request.Request) {
 		if q.opts.Observer != nil {
 			q.opts.Observer.TimerFired(time.Duration(now - f.Timer.Due))
 		}
-		delete(s.back, f.key())
+		s.back.drop(f.key())
 	case errors.Is(err, ErrStale):
 		q.Wake(s, now+int64(10*time.Millisecond))
 	default:
-		b, waits := s.back[f.key()]
-		wait := retry
-		var limited *request.RateLimitedError
-		if errors.As(err, &limited) {
-			wait = min(max(limited.RetryAfter, 100*time.Millisecond), LimitLook)
-		}
-		var fault *request.GuestFaultError
-		if errors.As(err, &fault) || errors.Is(err, request.ErrUnknownCommand) || errors.Is(err, request.ErrOutputValue) { // other errors are not the timer's own fault
-			wait = min(retry<<min(b.times, 10), retryMost)
-			b.times++
-		}
-		if b.until = now + int64(wait); waits || len(s.back) < heldBackMost {
-			if s.back == nil {
-				s.back = make(map[key]heldBack)
-			}
-			s.back[f.key()] = b
-		}
-		q.Wake(s, now+int64(wait))
+		q.noteFailure(f, err, now)
 	}
 	q.due--
-	if s.firing--; s.firing == 0 && s.at != 0 {
-		q.Wake(s, s.at)
-	}
+	q.noteDone(s, 1)
 }
 
 // Sections adds timer sections to a record of an entity: the timer f that

@@ -7,8 +7,8 @@ import (
 
 // Many timers may be due at the same time, but other requests, those of callers
 // and of entities, have priority. So an executor reads the due timers of some
-// shards ahead, the earliest due first, and admits them to their entities at a
-// limited rate. The rate is at least Options.Rate, however busy the executor is,
+// shards ahead and admits them to their entities at a limited rate. Shards take
+// turns, so that a shard with many due timers does not delay the others. The rate is at least Options.Rate, however busy the executor is,
 // and grows while there are no other requests to delay.
 //
 //	due --> read, in its shard's window --> admitted, to its entity's queue --> fired
@@ -23,9 +23,11 @@ const (
 	// admitted.
 	windowsTimers = 16384
 	// runTimers is the number of timers of a shard that are admitted in a row,
-	// so that they share an entry of the log, even if timers of other shards are
-	// due earlier.
+	// so that they share an entry of the log. Then it is another shard's turn.
 	runTimers = 32
+	// turnRuns bounds the runs in a turn of the executor, because timers that are
+	// refused at once do not use the rate.
+	turnRuns = 128
 	// scansAtOnce bounds concurrent scans. It leaves half of the loaders to
 	// callers.
 	scansAtOnce = 4
@@ -77,10 +79,11 @@ type pacer struct {
 
 	due      []*Shard // scratch space, empty between calls
 	windows  windows
-	ahead    int // timers in windows
-	scans    int // scans in progress
-	admitted int // number of timers admitted and not fired
-	cold     int // admitted timers whose entities are being loaded
+	turn     uint64 // turn of the last shard that admitted timers
+	ahead    int    // timers in windows
+	scans    int    // scans in progress
+	admitted int    // number of timers admitted and not fired
+	cold     int    // admitted timers whose entities are being loaded
 }
 
 // update updates the tokens and the rate. The rate is the minimum while there
@@ -144,20 +147,25 @@ func (p *pacer) admit() {
 	p.admitted++
 }
 
+// refund takes back that an admitted timer used the rate.
+func (p *pacer) refund() {
+	p.allowed++
+	p.spurt++
+}
+
 // noteCommit records the duration of a proposal.
 func (p *pacer) noteCommit(nanoseconds int64) {
 	p.latest = nanoseconds
 	p.slowest = max(p.slowest, nanoseconds)
 }
 
-// windows are the shards with timers read ahead, a heap by the due time of
-// their first timer.
+// windows are the shards with timers read ahead, a heap by their turns.
 type windows []*Shard
 
 func (w windows) Len() int { return len(w) }
 func (w windows) Less(i, j int) bool {
 	a, b := w[i], w[j]
-	return cmp.Or(cmp.Compare(a.window[0].Due, b.window[0].Due), cmp.Compare(a.id, b.id)) < 0
+	return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.window[0].Due, b.window[0].Due), cmp.Compare(a.id, b.id)) < 0
 }
 func (w windows) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
 func (w *windows) Push(s any)   { *w = append(*w, s.(*Shard)) }

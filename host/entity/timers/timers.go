@@ -73,9 +73,13 @@ type Timers struct {
 	shards map[sharding.ShardID]*Shard
 	pace   pacer
 	debts  debts
-	at     int64 // when the executor must call Ask again, unix nanoseconds; 0 for never
-	fired  uint64
-	due    int // number of timers that are read as due and not fired
+	// limited has the types that are over a limit, with the time until which
+	// their timers are held back. At limitedMost types, past times are removed.
+	limited     map[string]int64
+	limitedMost int
+	at          int64 // when the executor must call Ask again, unix nanoseconds; 0 for never
+	fired       uint64
+	due         int // number of timers that are read as due and not fired
 }
 
 // New returns the Timers of an executor that leads no shard yet.
@@ -197,6 +201,7 @@ func (q *Timers) readAhead(s *Shard, timers []journal.Timer) {
 	q.due += len(timers)
 	q.pace.ahead += len(timers)
 	if len(timers) > 0 {
+		s.turn = max(s.turn, q.pace.turn)
 		heaps.Push(&q.pace.windows, s)
 	}
 }
@@ -217,7 +222,7 @@ func (q *Timers) Admit(owed int, busy func() bool) {
 	}
 	p.update(now, float64(q.opts.Rate), owed > p.admitted)
 	aside := p.due[:0]
-	for len(p.windows) > 0 && p.canBegin() {
+	for n := 0; n < turnRuns && len(p.windows) > 0 && p.canBegin(); n++ {
 		s := heaps.Pop(&p.windows).(*Shard)
 		switch blocked := q.admitRun(s); {
 		case len(s.window) == 0:
@@ -240,8 +245,13 @@ func (q *Timers) Admit(owed int, busy func() bool) {
 // admitRun hands timers of a shard to their entities and reports whether the
 // next timer must wait. The caller has removed the shard from the heap.
 func (q *Timers) admitRun(s *Shard) (blocked bool) {
-	p := &q.pace
-	for n := 0; n < runTimers && len(s.window) > 0 && p.canAdmit(); n++ {
+	p, now := &q.pace, q.exec.Now().UnixNano()
+	p.turn = max(p.turn, s.turn)
+	s.turn = p.turn + 1
+	for n := 0; n < runTimers && p.canAdmit(); n++ {
+		if q.dropHeld(s, now); len(s.window) == 0 {
+			return false
+		}
 		busy := q.exec.IsDeferring(s.id)
 		cold := !busy && q.exec.IsCold(s.id, s.window[0].Entity)
 		if busy || cold && p.cold >= coldTimers {
@@ -249,9 +259,7 @@ func (q *Timers) admitRun(s *Shard) (blocked bool) {
 		}
 		f := &Firing{timers: q, shard: s, asOf: s.asOf, Timer: s.window[0], cold: cold}
 		s.window[0] = journal.Timer{}
-		if s.window = s.window[1:]; len(s.window) == 0 {
-			s.window = nil
-		}
+		q.trimWindow(s, 1)
 		p.admit()
 		if cold {
 			p.cold++
