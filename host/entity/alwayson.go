@@ -30,9 +30,14 @@ func (e *entity) mustBeResident() bool {
 	return e.exists || t != nil && t.Singleton && t.checkID(e.id) == nil
 }
 
-// startAgain queues an entity to be loaded again.
+// startAgain queues an entity to be loaded again. An entity that is held back
+// after a failed start waits for its retry, because otherwise a quarantined
+// singleton would be started, and fail, as often as the rate allows.
 func (c *core) startAgain(e *entity) {
 	e.exists = false // unknown until it is loaded
+	if e.shard.starts.IsHeldBack(e.id) {
+		return
+	}
 	c.alwaysOn.StartAgain(e.shard.starts, e.id)
 }
 

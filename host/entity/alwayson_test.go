@@ -188,3 +188,35 @@ func TestFailedAlwaysOnLoadsBackOff(t *testing.T) {
 		t.Errorf("%d entities are in memory in the end", n)
 	}
 }
+
+// TestQuarantinedSingletonLeavesStartsToOthers checks that a quarantined
+// singleton, which must be in memory but cannot be started, does not use up the
+// allowance with which the executor starts its other always-on entities. The
+// singleton is started again after its quarantine.
+func TestQuarantinedSingletonLeavesStartsToOthers(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		w := keeper(t)
+		w.typ.Singleton, w.singleton = true, true
+		w.core.opts.QuarantineFor = 30 * time.Second
+		if full { // other entities have taken all places for retries
+			s := w.core.shard(worldShard).starts
+			for i := range heldBackMost {
+				s.holdBack(sharding.EntityID{Type: "tally", ID: fmt.Sprint(i)}, w.now.Add(24*time.Hour).UnixNano())
+			}
+		}
+		for i := range w.core.opts.QuarantineAfterFaults {
+			w.askOf("singleton", request.Command, "trap", fmt.Sprintf("t%d", i))
+		}
+		if w.core.stats.Quarantines != 1 {
+			t.Fatalf("%d entities are quarantined, want the singleton", w.core.stats.Quarantines)
+		}
+		w.later(time.Second)
+		if n := w.core.alwaysOn.allowed; n < burst-1 {
+			t.Errorf("places for retries taken %v: %d of %d starts are left", full, n, burst)
+		}
+		w.later(time.Minute)
+		if in := w.inMemory(); len(in) != 1 {
+			t.Errorf("after the quarantine the singleton is not in memory")
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/sharding"
 )
@@ -31,7 +32,8 @@ const (
 	pageSize = 256
 	// burst bounds how many entities are started at once.
 	burst = 64
-	// heldBackMost bounds the failed entities of a shard that wait for a retry.
+	// heldBackMost bounds the failed entities of a shard that wait for a retry,
+	// without singletons, of which each type has only one.
 	heldBackMost = 4096
 	// retry is the wait after the first failure. It doubles up to retryMost.
 	retry     = time.Second
@@ -362,7 +364,7 @@ func (f *starting) Complete(r *request.Request) {
 // holdBack schedules the retry of a failed entity.
 func (s *alwaysOnShard) holdBack(id sharding.EntityID, now int64) {
 	b, waits := s.back[id]
-	if !waits && len(s.back) >= heldBackMost {
+	if !waits && len(s.back) >= heldBackMost && id.ID != manifest.SingletonID {
 		return // the next command or the next leader starts the entity
 	}
 	b.until = now + int64(min(retry<<min(b.times, 10), retryMost))
