@@ -186,11 +186,12 @@ func (c *core) admit(r *request.Request) {
 	if r.Kind <= request.StaleQuery {
 		c.intake.NoteRequest()
 	}
-	if s.undecided >= c.opts.ShardInFlight {
+	if !s.callers.allows(r.Principal, c.opts.ShardInFlight, c.now.UnixNano()) || s.undecided >= c.opts.ShardInFlight {
 		c.finish(r, request.Result{Err: request.ErrBusy})
 		return
 	}
 	s.undecided++
+	s.callers.add(r)
 	c.owed++
 	if !s.deferIfFull(r) {
 		c.dispatch(s, r)
@@ -429,6 +430,7 @@ func (s *shard) settle(r *request.Request, res request.Result) {
 		s.intake.Release(r.Delivery)
 	}
 	s.undecided--
+	s.callers.release(r)
 	s.owed--
 	s.finish(r, res)
 }

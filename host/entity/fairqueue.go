@@ -233,11 +233,14 @@ func (q *fairQueue[T]) placesOf(k key) [2]uint64 {
 	return [2]uint64{q.placeOf(k.who), hash(q.Salt, k.what) % types}
 }
 
-func (q *fairQueue[T]) placeOf(who *principal.Principal) uint64 {
+func (q *fairQueue[T]) placeOf(who *principal.Principal) uint64 { return placeOf(q.Salt, who) }
+
+// placeOf returns the place of a caller, from 0 to callers.
+func placeOf(salt uint64, who *principal.Principal) uint64 {
 	if who == nil {
 		return callers
 	}
-	return hash(hash(q.Salt, string(who.Kind)), who.Name) % callers
+	return hash(hash(salt, string(who.Kind)), who.Name) % callers
 }
 
 // hash is FNV-1a from a start value, with a final mix.

@@ -206,7 +206,7 @@ func (c *core) enqueueDelivery(s *shard, r *request.Request) {
 	switch {
 	case c.opts.Settings.IsSuspended(r.Entity.Type):
 		c.finish(r, request.Result{Err: request.ErrSuspended})
-	case c.intake.IsFull(r.Entity.Type) || s.undecided >= max(1, c.opts.ShardInFlight/2):
+	case c.intake.IsFull(r.Entity.Type) || s.undecided-s.callers.total >= max(1, c.opts.ShardInFlight/2) || s.undecided >= max(1, c.opts.ShardInFlight/4*3):
 		c.finish(r, request.Result{Err: request.ErrBusy})
 	default:
 		s.undecided++

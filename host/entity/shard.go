@@ -59,6 +59,7 @@ type shard struct {
 	deferred  fairQueue[*request.Request] // requests that wait while the shard is full, by caller
 	stalled   []*entity                   // entities whose requests wait while the shard is full
 	undecided int                         // unanswered requests
+	callers   callerShares                // unanswered requests by caller
 
 	checksumAt time.Time // time of the last replica checksum
 }
@@ -95,7 +96,7 @@ func (s *shard) deferIfFull(r *request.Request) bool {
 func (c *core) shard(id sharding.ShardID) *shard {
 	s := c.shards[id]
 	if s == nil {
-		s = &shard{base: &c.base, exec: c, id: id, deferred: fairQueue[*request.Request]{Salt: c.salt}}
+		s = &shard{base: &c.base, exec: c, id: id, deferred: fairQueue[*request.Request]{Salt: c.salt}, callers: callerShares{salt: c.salt}}
 		s.log.Begin(1)
 		c.shards[id] = s
 	}

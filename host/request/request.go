@@ -155,6 +155,9 @@ type ExecutorState struct {
 	// NeedsRound means that the request needs a ReadIndex round that was not
 	// requested yet.
 	NeedsRound bool
+	// CallerPlace is the place of the caller whose unanswered requests include
+	// this one, plus 1; 0 if no caller's do.
+	CallerPlace uint8
 	// Next is the next request in the queue.
 	Next *Request
 	// Since is when the executor received the request.
