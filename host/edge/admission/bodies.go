@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/hostd/hostd/api/wire"
@@ -52,8 +53,9 @@ type BodyOptions struct {
 // and charged too, and a large message waits for one of the decoding turns. The
 // charge ends when the call has converted its request to a form that is charged
 // separately (Charge.Settle), when the next message of a stream is read, or when
-// the call ends. A module is not charged: its upload waits for an upload turn
-// before the first byte is read.
+// the call ends. After decoding, it is reduced to the memory of the decoded
+// message (Decoding), because the call may last long. A module is not charged:
+// its upload waits for an upload turn before the first byte is read.
 func Bodies(next http.Handler, o BodyOptions) http.Handler {
 	b := &bodies{BodyOptions: o, message: tooLarge(o.MessageBytes), upload: tooLarge(o.UploadBytes), inputs: map[string]*shape{}}
 	var all shapes
@@ -94,7 +96,7 @@ func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 		next.ServeHTTP(w, r)
 		return
 	}
-	c := &call{charge: Charge{bodies: b}, ctx: charged{Context: ctx}}
+	c := &call{charge: Charge{bodies: b, shape: b.inputs[r.URL.Path]}, ctx: charged{Context: ctx}}
 	charge := &c.charge
 	c.ctx.charge = charge
 	defer charge.Settle()
@@ -104,8 +106,8 @@ func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 	// next request of the connection. So only a copy of the request gets the new
 	// body.
 	r = r.WithContext(&c.ctx)
-	m := message{charge: charge, shape: b.inputs[r.URL.Path], limit: b.MessageBytes, over: b.message, ctx: ctx, input: p.Input, stream: p.OwnCodec,
-		many: p.Input || p.Pieces, json: isJSON(r.Header.Get("Content-Type"))}
+	m := message{charge: charge, shape: charge.shape, limit: b.MessageBytes, over: b.message, ctx: ctx, input: p.Input, stream: p.OwnCodec,
+		many: p.Input || p.Pieces || p == &unlisted, json: isJSON(r.Header.Get("Content-Type"))}
 	switch {
 	case !bodied:
 		if err := b.chargeURL(&m, r.URL); err != nil {
@@ -199,7 +201,8 @@ func (e *decodedError) Error() string {
 // holds nothing.
 type Charge struct {
 	bodies  *bodies
-	read    int64 // bytes charged for the buffer of the encoded message
+	shape   *shape // of the message; nil if it is not known
+	read    int64  // bytes charged for the buffer of the encoded message
 	decoded int64
 	turn    bool
 	leave   func() // ends an upload's turn
@@ -264,6 +267,38 @@ func (c *Charge) EndDecoding() {
 		c.turn = false
 		<-c.bodies.Decodes.turns
 	}
+}
+
+// retain reduces the charge of a message to what m, the decoded message, needs.
+// The bytes on the wire may have set the same field again and again, and only
+// the last value is left: without the reduction, a few calls that last long would
+// occupy the whole budget with messages that no longer need the memory. The new
+// charge is the bound for the shortest encoding of m, computed like the bound for
+// the bytes on the wire. retain fails if a list has become too long because the
+// message contains it in several parts.
+func (c *Charge) retain(m proto.Message) error {
+	if c == nil || c.decoded == 0 {
+		return nil
+	}
+	dropUnknown(m.ProtoReflect())
+	if c.decoded <= smallMessage {
+		return nil
+	}
+	data, err := proto.MarshalOptions{AllowPartial: true}.Marshal(m)
+	if err != nil {
+		return nil // the charge stays as it is
+	}
+	n := int64(unknownFactor * len(data))
+	if c.shape != nil {
+		if n, err = c.shape.binary(data); err != nil {
+			return status.Public(c.bodies.Log, err)
+		}
+	}
+	if n < c.decoded {
+		c.bodies.Waiting.Give(c.decoded - n)
+		c.decoded = n
+	}
+	return nil
 }
 
 // Settle ends the charge of the message, because its call no longer holds the
@@ -595,13 +630,23 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 func (b *limitedBody) Close() error { return b.body.Close() }
 
 // Decoding is the interceptor that ends the decoding turn of a message after it
-// was decoded. It must be the outermost interceptor.
+// was decoded, drops its unknown fields, and reduces its charge to the memory that
+// it needs now. The messages of SendCommand and QueryEntity, which end their charge
+// themselves, stay as they are. It must be the outermost interceptor.
 type Decoding struct{}
 
 // WrapUnary implements connect.Interceptor.
 func (Decoding) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		ChargeOf(ctx).EndDecoding()
+		charge := ChargeOf(ctx)
+		if p := procedure.At(req.Spec().Procedure); charge != nil && (p == nil || !p.HandChecked) {
+			if m, ok := req.Any().(proto.Message); ok {
+				if err := charge.retain(m); err != nil {
+					return nil, err
+				}
+			}
+		}
+		charge.EndDecoding()
 		return next(ctx, req)
 	}
 }
@@ -628,9 +673,14 @@ type decodingConn struct {
 	charge *Charge
 }
 
-// Receive implements connect.StreamingHandlerConn.
+// Receive implements connect.StreamingHandlerConn. A server stream may last long,
+// so its charge is reduced; other streams end the charge of a message when they
+// read the next one.
 func (c *decodingConn) Receive(into any) error {
 	err := c.StreamingHandlerConn.Receive(into)
+	if m, ok := into.(proto.Message); ok && err == nil && c.Spec().StreamType == connect.StreamTypeServer {
+		err = c.charge.retain(m)
+	}
 	c.charge.EndDecoding()
 	return err
 }

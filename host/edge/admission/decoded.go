@@ -321,6 +321,48 @@ func (s *shape) text(data []byte) int64 {
 	return s.most + values*valueCost + members*mapCost + objects*s.most + 3*int64(len(data))
 }
 
+// maxUnknown is the size in bytes up to which a message keeps its unknown fields,
+// which may be fields of the previous release (package former).
+const maxUnknown = 256
+
+// dropUnknown removes the unknown fields of a message and of the messages in it,
+// except from messages that have at most maxUnknown bytes of them. It does not
+// visit JSON payloads, which may have a message for every two bytes; their unknown
+// fields are charged with them.
+func dropUnknown(m protoreflect.Message) {
+	if len(m.GetUnknown()) > maxUnknown {
+		m.SetUnknown(nil)
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap():
+			if d := f.MapValue().Message(); d != nil && !isPayload(d) {
+				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+					dropUnknown(v.Message())
+					return true
+				})
+			}
+		case f.Message() == nil || isPayload(f.Message()):
+		case f.IsList():
+			for i := range v.List().Len() {
+				dropUnknown(v.List().Get(i).Message())
+			}
+		default:
+			dropUnknown(v.Message())
+		}
+		return true
+	})
+}
+
+// isPayload reports whether a message type holds a JSON value.
+func isPayload(d protoreflect.MessageDescriptor) bool {
+	switch d.FullName() {
+	case "google.protobuf.Value", "google.protobuf.Struct", "google.protobuf.ListValue":
+		return true
+	}
+	return false
+}
+
 // isJSON reports whether a content type denotes JSON text.
 func isJSON(contentType string) bool {
 	kind, _, _ := strings.Cut(contentType, ";")
