@@ -3,7 +3,9 @@ package audit
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +18,7 @@ import (
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/procedure"
 )
@@ -105,7 +108,7 @@ func (c *Calls) RecordRefused(r *http.Request, reason string) {
 	if v, known := c.verbs[r.URL.Path]; known {
 		e.Verb = v.text
 	}
-	c.refuse(e, hostOf(address))
+	c.refuse(e, refuser{client: clientOf(address)})
 }
 
 // RefusedNode records that a call of another node was rejected because the node
@@ -120,7 +123,7 @@ func (c *Calls) RefusedNode(node, address, procedure, reason string) {
 		Stage: stageComplete, Principal: Principal{Kind: KindNode, Name: node}, Address: address, Method: procedure,
 		Verb: c.verbs[procedure].text, Code: connect.CodePermissionDenied.String(), Reason: reason,
 	}
-	c.refuse(e, callerOf(&e))
+	c.refuse(e, refuser{client: clientOf(address)})
 }
 
 // RecordDenied records that a command on a stream was rejected because its caller
@@ -139,11 +142,15 @@ func (c *Calls) RecordDenied(ctx context.Context, entityType, entityID, commandI
 
 // callerOf returns the key under which rejected calls are counted for the rate
 // limit.
-func callerOf(e *Entry) string {
-	return e.Principal.Kind + "/" + e.Principal.Name + "@" + hostOf(e.Address)
+func callerOf(e *Entry) refuser {
+	caller := refuser{client: clientOf(e.Address)}
+	if e.Principal.Kind != string(authn.KindAnonymous) {
+		caller.identity = e.Principal.Kind + "/" + e.Principal.Name
+	}
+	return caller
 }
 
-func (c *Calls) refuse(e Entry, caller string) {
+func (c *Calls) refuse(e Entry, caller refuser) {
 	left, ok := c.refused.take(caller, c.log.opts.Now().Unix())
 	if !ok {
 		return
@@ -152,11 +159,14 @@ func (c *Calls) refuse(e Entry, caller string) {
 	c.log.Add(e)
 }
 
-func hostOf(address string) string {
-	if i := strings.LastIndexByte(address, ':'); i >= 0 {
-		return address[:i]
+// clientOf returns the part of an address, host:port, that identifies a client:
+// an IPv4 address or an IPv6 /64 network, as for the limits on connections.
+func clientOf(address string) string {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return address
 	}
-	return address
+	return network.ClientOf(net.TCPAddrFromAddrPort(at))
 }
 
 // call is the state of a call that its two interceptors share.

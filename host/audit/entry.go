@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ type Principal struct {
 }
 
 // Entry is the content of one line, without the members that the log adds. Its
-// strings are truncated to maxText bytes, Target to maxTarget.
+// strings are truncated to maxText bytes of the line, Target to maxTarget.
 type Entry struct {
 	Stage     string    `json:"stage"`
 	Call      string    `json:"call,omitempty"` // identical in both lines of a call
@@ -66,11 +67,11 @@ type line struct {
 	Prev       string      `json:"prev"`
 }
 
-// Bounds on the length of a line, in bytes.
+// Bounds on the length of a line, in bytes. Those of strings include escapes.
 const (
 	maxText   = 512
 	maxTarget = 4 << 10  // bound of Target: large enough for every field of a change
-	maxLine   = 64 << 10 // size of a line with every string at its bound and escaped
+	maxLine   = 64 << 10 // more than a line with every string at its bound; former releases did not count escapes
 )
 
 // cut truncates the strings, whose length callers choose.
@@ -81,18 +82,39 @@ func (e *Entry) cut() {
 	e.Target = cutAt(e.Target, maxTarget)
 }
 
+// maxEscape is the size of the longest escape of a byte in a JSON string.
+const maxEscape = len(`\u0000`)
+
+// cutAt truncates text so that it has at most most bytes in a line. Escapes
+// count, because otherwise a caller would choose a path of bytes that become six
+// each.
 func cutAt(text string, most int) string {
-	if len(text) <= most {
+	if len(text) <= most/maxEscape {
 		return text
 	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
+	size := 0
+	for i, r := range text {
+		switch {
+		case r == utf8.RuneError, r < ' ', r == '\u2028', r == '\u2029':
+			size += maxEscape
+		case r == '"', r == '\\':
+			size += 2
+		default:
+			size += utf8.RuneLen(r)
+		}
+		if size > most {
+			return strings.Clone(text[:i])
+		}
 	}
-	return strings.Clone(text[:most])
+	return text
 }
 
-// render returns the line as JSON with a newline.
+// render returns the line as JSON with a newline. Characters that are special
+// only in HTML are not escaped, because they would become six bytes each.
 func (l *line) render() ([]byte, error) {
-	text, err := json.Marshal(l)
-	return append(text, '\n'), err
+	var text bytes.Buffer
+	out := json.NewEncoder(&text)
+	out.SetEscapeHTML(false)
+	err := out.Encode(l)
+	return text.Bytes(), err
 }

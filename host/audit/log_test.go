@@ -244,7 +244,7 @@ func TestLinesOfRejectedCallsAreBounded(t *testing.T) {
 	var r refusals
 	lines := func(caller string, n int, second int64) (out int, left uint64) {
 		for range n {
-			l, ok := r.take(caller, second)
+			l, ok := r.take(refuser{identity: caller}, second)
 			left += l
 			if ok {
 				out++
