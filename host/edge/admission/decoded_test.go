@@ -3,6 +3,7 @@ package admission
 import (
 	"bytes"
 	"errors"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -23,18 +24,24 @@ func field(number protowire.Number, content []byte) []byte {
 
 // live returns the memory that decode's result keeps in use. The result of a
 // first call is not measured, because the library builds its tables for a
-// message type when it decodes the first message of the type.
+// message type when it decodes the first message of the type. Of several
+// measurements the smallest one counts, because the process may allocate a few KB
+// elsewhere during one of them.
 func live(t *testing.T, decode func() any) int64 {
 	t.Helper()
 	decode()
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	kept := decode()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	runtime.KeepAlive(kept)
-	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	least := int64(math.MaxInt64)
+	for range 3 {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		result := decode()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(result)
+		least = min(least, int64(after.HeapAlloc)-int64(before.HeapAlloc))
+	}
+	return least
 }
 
 // TestDecodedBoundCoversTheMemory decodes the messages that take the most
