@@ -145,7 +145,7 @@ func (n *Node) openRequests(context.Context) (err error) {
 	n.membership.control.Open(cluster.ControlOptions{
 		Self: n.id.Node, Version: telemetry.Version(), Name: n.cfg.ClusterName, Metadata: n.membership.metadata, Identity: n.id, Member: n.membership, Peers: n.peers,
 		Starts: n.membership.starts, Recovered: n.membership.staleDisk.Recovery(), Disk: &n.watches.disk,
-		Blobs: n.guests.files, Distribution: n.guests.modules.Distribution, Activations: n.guests.modules.Types,
+		Blobs: n.guests.modules.Distribution, Distribution: n.guests.modules.Distribution, Activations: n.guests.modules.Types,
 		Snapshots: &n.replicas.raft, Consistency: n.replicas.consistency,
 	})
 	n.peers.Confirm(n.membership.confirmedIncarnation)

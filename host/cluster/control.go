@@ -23,7 +23,8 @@ import (
 // blobs stores the modules' bytes on this node.
 type blobs interface {
 	Get(digest journal.Digest) ([]byte, error)
-	Put(wasm []byte) (digest journal.Digest, stored bool, err error)
+	// Put stores a module. It fails with peer.ErrUnavailable if there is no room.
+	Put(ctx context.Context, wasm []byte) error
 }
 
 // disk is the disk of the node's data directory.
@@ -399,7 +400,7 @@ func (c *Control) OpenBlob(_ context.Context, module peer.Digest) (io.ReadCloser
 }
 
 // PutBlob implements peer.Control.
-func (c *Control) PutBlob(_ context.Context, _ peer.Digest, _ int64, blob io.Reader) error {
+func (c *Control) PutBlob(ctx context.Context, _ peer.Digest, _ int64, blob io.Reader) error {
 	o, err := c.options()
 	if err != nil {
 		return err
@@ -412,8 +413,7 @@ func (c *Control) PutBlob(_ context.Context, _ peer.Digest, _ int64, blob io.Rea
 	if err != nil {
 		return err
 	}
-	_, _, err = o.Blobs.Put(wasm)
-	return err
+	return o.Blobs.Put(ctx, wasm)
 }
 
 // ReceiveSnapshot implements peer.Control.

@@ -22,13 +22,22 @@ type compilation struct {
 // compiles. A failure is not cached. The registry owns the module and keeps it
 // in memory until Release or Close.
 func (r *Registry) Module(ctx context.Context, digest journal.Digest) (*Module, error) {
+	return r.module(ctx, digest, func() ([]byte, error) { return r.Get(digest) })
+}
+
+// ModuleOf is Module for bytes that need not be stored.
+func (r *Registry) ModuleOf(ctx context.Context, wasm []byte) (*Module, error) {
+	return r.module(ctx, DigestOf(wasm), func() ([]byte, error) { return wasm, nil })
+}
+
+func (r *Registry) module(ctx context.Context, digest journal.Digest, read func() ([]byte, error)) (*Module, error) {
 	for {
 		c, mine, err := r.join(digest)
 		if err != nil {
 			return nil, err
 		}
 		if mine {
-			r.compile(ctx, digest, c)
+			r.compile(ctx, digest, c, read)
 			return c.module, c.err
 		}
 		select {
@@ -65,9 +74,9 @@ func (r *Registry) join(digest journal.Digest) (c *compilation, mine bool, err e
 }
 
 // compile carries out a compilation and wakes all callers waiting for it.
-func (r *Registry) compile(ctx context.Context, digest journal.Digest, c *compilation) {
+func (r *Registry) compile(ctx context.Context, digest journal.Digest, c *compilation, read func() ([]byte, error)) {
 	defer close(c.done)
-	wasm, err := r.Get(digest)
+	wasm, err := read()
 	if err == nil {
 		c.module, err = r.engine.Compile(ctx, digest, wasm)
 	}

@@ -64,9 +64,6 @@ func TestModuleIsCompiledOnce(t *testing.T) {
 	if modules[0].Manifest().Name != "smallest" || modules[0].Digest() != digest {
 		t.Errorf("module is %+v, %v", modules[0].Manifest(), modules[0].Digest())
 	}
-	if err := r.Remove(digest); !errors.Is(err, errModuleInUse) {
-		t.Errorf("remove in use: %v", err)
-	}
 }
 
 func TestReleasedModuleServesItsInstances(t *testing.T) {
@@ -97,6 +94,20 @@ func TestReleasedModuleServesItsInstances(t *testing.T) {
 	}
 }
 
+// TestModuleIsCompiledBeforeItIsStored checks that compiling the bytes of an
+// upload stores no file, and that the module is compiled only once.
+func TestModuleIsCompiledBeforeItIsStored(t *testing.T) {
+	r := openCompiling(t, Options{})
+	wasm := guest(t)
+	m, err := r.ModuleOf(t.Context(), wasm)
+	if err != nil || r.Has(DigestOf(wasm)) {
+		t.Fatalf("compiled: %v, stored: %v", err, r.Has(DigestOf(wasm)))
+	}
+	if stored, err := r.Module(t.Context(), put(t, r, string(wasm))); err != nil || stored != m {
+		t.Errorf("stored: the same %v, %v", stored == m, err)
+	}
+}
+
 func TestFailedCompilationIsRetried(t *testing.T) {
 	r := openCompiling(t, Options{})
 	wasm := guest(t)
@@ -113,9 +124,6 @@ func TestFailedCompilationIsRetried(t *testing.T) {
 		if _, err := r.Module(t.Context(), refused); !errors.As(err, &admission) {
 			t.Errorf("refused: %v", err)
 		}
-	}
-	if err := r.Remove(refused); err != nil {
-		t.Errorf("remove a refused module: %v", err)
 	}
 }
 

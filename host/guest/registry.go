@@ -24,8 +24,6 @@ var (
 	ErrModuleNotFound = errors.New("the module does not exist")
 	// errModuleTooLarge: the module exceeds the size limit.
 	errModuleTooLarge = errors.New("the module is too large")
-	// errModuleInUse: the module is compiled in memory; Release it first.
-	errModuleInUse = errors.New("the module is in use")
 	// errRegistryClosed: the registry was closed.
 	errRegistryClosed = errors.New("the module registry is closed")
 )
@@ -119,27 +117,43 @@ func DigestOf(wasm []byte) journal.Digest { return sha256.Sum256(wasm) }
 // to now, so that RemoveOlder sees it as new. A damaged file is replaced. Put
 // does not check that wasm is a valid module; compile it for that.
 func (r *Registry) Put(wasm []byte) (digest journal.Digest, stored bool, err error) {
+	digest, at, err := r.PutIf(wasm, func() error { return nil })
+	return digest, !at.IsZero(), err
+}
+
+// PutIf is Put, but if the module is not there yet, it is stored only if room
+// returns nil. No other module is stored between the call of room and the end of
+// PutIf. at is the modification time of the stored file, and zero if the module
+// was there already.
+func (r *Registry) PutIf(wasm []byte, room func() error) (digest journal.Digest, at time.Time, err error) {
 	digest = DigestOf(wasm)
 	if int64(len(wasm)) > r.limit {
-		return digest, false, fmt.Errorf("put module %s: %w: %d bytes, limit %d", digest, errModuleTooLarge, len(wasm), r.limit)
+		return digest, at, fmt.Errorf("put module %s: %w: %d bytes, limit %d", digest, errModuleTooLarge, len(wasm), r.limit)
 	}
 	r.files <- struct{}{}
 	defer func() { <-r.files }()
 	if _, err := r.Get(digest); err == nil {
 		now := time.Now()
 		if err := os.Chtimes(r.path(digest), now, now); err != nil {
-			return digest, false, fmt.Errorf("put module %s: %w", digest, err)
+			return digest, at, fmt.Errorf("put module %s: %w", digest, err)
 		}
 		// The writer of the file may not have synced the directory yet.
 		if err := syncDir(r.dir); err != nil {
-			return digest, false, fmt.Errorf("put module %s: %w", digest, err)
+			return digest, at, fmt.Errorf("put module %s: %w", digest, err)
 		}
-		return digest, false, nil
+		return digest, at, nil
+	}
+	if err := room(); err != nil {
+		return digest, at, err
 	}
 	if err := r.write(digest, wasm); err != nil {
-		return digest, false, fmt.Errorf("put module %s: %w", digest, err)
+		return digest, at, fmt.Errorf("put module %s: %w", digest, err)
 	}
-	return digest, true, nil
+	info, err := os.Stat(r.path(digest))
+	if err != nil {
+		return digest, at, fmt.Errorf("put module %s: %w", digest, err)
+	}
+	return digest, info.ModTime(), nil
 }
 
 func (r *Registry) write(digest journal.Digest, wasm []byte) (err error) {
@@ -237,6 +251,15 @@ func (r *Registry) Has(digest journal.Digest) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
+// Size returns the size of a module's file in bytes, and 0 if there is none.
+func (r *Registry) Size(digest journal.Digest) int64 {
+	info, err := os.Stat(r.path(digest))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 // List returns the digests of all module files, sorted, without reading the
 // files.
 func (r *Registry) List() ([]journal.Digest, error) {
@@ -252,26 +275,6 @@ func (r *Registry) List() ([]journal.Digest, error) {
 	}
 	slices.SortFunc(digests, func(a, b journal.Digest) int { return cmp.Compare(a.String(), b.String()) })
 	return digests, nil
-}
-
-// Remove deletes the file of a module, such as a module that did not compile. It
-// returns errModuleInUse if the module is in memory. Removing an absent module
-// is not an error.
-func (r *Registry) Remove(digest journal.Digest) error {
-	r.mu.Lock()
-	inUse := r.compiled[digest] != nil
-	r.mu.Unlock()
-	if inUse {
-		return fmt.Errorf("remove module %s: %w", digest, errModuleInUse)
-	}
-	err := removeIfThere(r.path(digest))
-	if err == nil {
-		err = syncDir(r.dir)
-	}
-	if err != nil {
-		return fmt.Errorf("remove module %s: %w", digest, err)
-	}
-	return nil
 }
 
 // RemoveOlder deletes the file of a module if its last Put was before the given

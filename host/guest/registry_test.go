@@ -192,13 +192,24 @@ func TestConcurrentPuts(t *testing.T) {
 	}
 }
 
-func TestRemovedModuleIsGone(t *testing.T) {
+// TestModuleWithoutRoomIsNotStored checks that a module is stored only if there
+// is room, and that a module that is there already needs none.
+func TestModuleWithoutRoomIsNotStored(t *testing.T) {
 	r := open(t, t.TempDir())
-	digest := put(t, r, "module")
-	for range 2 {
-		if err := r.Remove(digest); err != nil || r.Has(digest) {
-			t.Errorf("remove: %v, %v", err, r.Has(digest))
-		}
+	full := errors.New("full")
+	noRoom := func() error { return full }
+	digest, at, err := r.PutIf([]byte("module"), noRoom)
+	if !errors.Is(err, full) || !at.IsZero() || r.Has(digest) || r.Size(digest) != 0 {
+		t.Errorf("without room: %v, at %v, stored %v", err, at, r.Has(digest))
+	}
+	if _, at, err = r.PutIf([]byte("module"), func() error { return nil }); err != nil || at.IsZero() || r.Size(digest) != 6 {
+		t.Errorf("with room: %v, at %v, %d bytes", err, at, r.Size(digest))
+	}
+	if _, again, err := r.PutIf([]byte("module"), noRoom); err != nil || !again.IsZero() {
+		t.Errorf("put again: %v, at %v", err, again)
+	}
+	if gone, err := r.RemoveOlder(digest, at.Add(time.Nanosecond)); gone || err != nil {
+		t.Errorf("a file that another upload has put: removed %v, %v", gone, err)
 	}
 }
 

@@ -43,6 +43,9 @@ type Distribution struct {
 	now          func() time.Time             // clock for the age of files
 	unknownSince map[journal.Digest]time.Time // when sweep first saw a file without a module in the metadata
 	logger       *slog.Logger
+
+	mu        sync.Mutex                // guards uploaders
+	uploaders map[journal.Digest]string // who uploaded modules through this node, while it has their files
 }
 
 // spread copies one of this node's modules to other nodes. It returns when a

@@ -48,6 +48,7 @@ func (s *Service) Remove(ctx context.Context, digest journal.Digest, allow func(
 	if err != nil {
 		return err
 	}
+	s.modules.noteUploader(digest, m.Uploader) // its file still takes room
 	// The next request to this node must see the removal.
 	return s.metadata.CatchUp(ctx)
 }

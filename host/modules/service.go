@@ -50,39 +50,39 @@ func (s *Service) Upload(ctx context.Context, u Upload) (Module, error) {
 }
 
 // keep stores a module that compiles and describes itself: first its bytes on a
-// majority of the nodes, then its description in the metadata.
-func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
-	wasm := u.Wasm
+// majority of the nodes, then its description in the metadata. It stores nothing
+// before it has checked the quotas and the signature, because an upload that is
+// rejected afterwards would leave its bytes on the disks of all nodes.
+func (s *Service) keep(ctx context.Context, u Upload) (stored Module, err error) {
 	if s.disk.ReadOnly() {
 		return Module{}, request.ErrReadOnly
 	}
 	if err := s.checkUpload(u); err != nil {
 		return Module{}, err
 	}
-	if _, err := s.engine.Admit(wasm); err != nil {
-		return Module{}, invalidModule(err)
+	mod := meta.Module{Digest: meta.Digest(guest.DigestOf(u.Wasm)), Size: int64(len(u.Wasm))}
+	if s.metadata.View().ClusterVersion() >= sharding.VersionRemoveModule {
+		mod.Uploader = u.By
 	}
-	digest, stored, err := s.files.Put(wasm)
-	if err != nil {
+	if err := s.checkQuotas(ctx, mod); err != nil {
 		return Module{}, err
 	}
-	m, err := s.files.Module(ctx, digest)
+	if _, err := s.engine.Admit(u.Wasm); err != nil {
+		return Module{}, invalidModule(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.modules.releaseUnknown(mod.Digest))
+		}
+	}()
+	m, err := s.files.ModuleOf(ctx, u.Wasm)
 	if err == nil {
 		err = s.checkManifest(m.Manifest())
 	}
 	if err != nil {
-		if stored {
-			err = errors.Join(err, s.files.Remove(digest))
-		}
 		return Module{}, invalidModule(err)
 	}
-	mod := meta.Module{
-		Digest: meta.Digest(digest), Size: int64(len(wasm)), Name: m.Manifest().Name, Version: m.Manifest().Version,
-		UploadedAt: time.Now().UnixNano(),
-	}
-	if s.metadata.View().ClusterVersion() >= sharding.VersionRemoveModule {
-		mod.Uploader = u.By
-	}
+	mod.Name, mod.Version, mod.UploadedAt = m.Manifest().Name, m.Manifest().Version, time.Now().UnixNano()
 	for _, t := range m.Manifest().EntityTypes {
 		mod.EntityTypes = append(mod.EntityTypes, t.Name)
 		if t.ShardKey != (manifest.ShardKey{}) {
@@ -102,19 +102,51 @@ func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 	if err := s.modules.checkSignature(mod); err != nil {
 		return Module{}, err
 	}
-	if err := s.modules.spread(ctx, digest, wasm); err != nil {
+	if err := s.store(ctx, mod, u.Wasm); err != nil {
 		return Module{}, err
 	}
-	if _, err := s.metadata.Do(ctx, meta.PutModule(mod)); err != nil {
-		if errors.Is(err, meta.ErrInvalid) {
-			return Module{}, &request.InvalidModuleError{Reason: err.Error()}
-		}
-		if errors.Is(err, meta.ErrQuota) {
-			err = &quotaError{err.Error()}
-		}
-		return Module{}, err
+	return s.Get(ctx, journal.Digest(mod.Digest))
+}
+
+// checkQuotas returns a *quotaError if the quotas leave no room for a module.
+// PutModule checks them again.
+func (s *Service) checkQuotas(ctx context.Context, m meta.Module) error {
+	if !errors.Is(s.metadata.View().CheckModuleQuota(m), meta.ErrQuota) {
+		return nil
 	}
-	return s.Get(ctx, digest)
+	if err := s.metadata.CatchUp(ctx); err != nil {
+		return err
+	}
+	if err := s.metadata.View().CheckModuleQuota(m); errors.Is(err, meta.ErrQuota) {
+		return &quotaError{err.Error()}
+	}
+	return nil
+}
+
+// store stores a module's bytes on a majority of the nodes and then the module
+// in the metadata. If the metadata rejects the module, its file is removed
+// again, unless another upload has put it too.
+func (s *Service) store(ctx context.Context, mod meta.Module, wasm []byte) error {
+	at, err := s.modules.put(ctx, mod, wasm)
+	if err != nil {
+		return err
+	}
+	known := false
+	if err = s.modules.spread(ctx, journal.Digest(mod.Digest), wasm); err == nil {
+		_, err = s.metadata.Do(ctx, meta.PutModule(mod))
+		// After any other error the metadata may have the module.
+		known = !errors.Is(err, meta.ErrInvalid) && !errors.Is(err, meta.ErrQuota) && !errors.Is(err, meta.ErrClusterVersion)
+	}
+	if err != nil && !known && !at.IsZero() {
+		s.modules.remove(journal.Digest(mod.Digest), at.Add(time.Nanosecond))
+	}
+	switch {
+	case errors.Is(err, meta.ErrInvalid):
+		return &request.InvalidModuleError{Reason: err.Error()}
+	case errors.Is(err, meta.ErrQuota):
+		return &quotaError{err.Error()}
+	}
+	return err
 }
 
 // invalidModule distinguishes faults of the uploaded module from faults of the

@@ -28,7 +28,7 @@ func (t *transition) putModule(m Module) error {
 	if m.Size <= 0 {
 		return fmt.Errorf("%w: invalid module size %d", ErrInvalid, m.Size)
 	}
-	if err := t.checkModuleQuota(m); err != nil {
+	if err := t.view.CheckModuleQuota(m); err != nil {
 		return err
 	}
 	if err := checkText("module name", m.Name, maxNameBytes); err != nil {

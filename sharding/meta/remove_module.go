@@ -7,15 +7,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// checkModuleQuota checks the quotas of the cluster and of the uploader for one
-// more module. Modules from before quotas existed stay.
-func (t *transition) checkModuleQuota(m Module) error {
-	level := t.view.ClusterVersion()
+// CheckModuleQuota checks the quotas of the cluster and of the uploader for one
+// more module. Of m it reads only Digest, Size and Uploader. A module that the
+// view already has is within the quotas, because modules from before quotas
+// existed stay.
+func (v *View) CheckModuleQuota(m Module) error {
+	if _, known := v.modules[m.Digest]; known {
+		return nil
+	}
+	level := v.ClusterVersion()
 	if level < sharding.VersionRemoveModule {
 		if m.Uploader != "" {
 			return fmt.Errorf("%w: module uploaders need cluster version %d, the cluster is at %d", ErrClusterVersion, sharding.VersionRemoveModule, level)
 		}
-		if len(t.view.modules) >= MaxModules {
+		if len(v.modules) >= MaxModules {
 			return fmt.Errorf("%w: the cluster already has %d modules", ErrInvalid, MaxModules)
 		}
 		return nil
@@ -24,7 +29,7 @@ func (t *transition) checkModuleQuota(m Module) error {
 		return err
 	}
 	// Lowering a quota does not remove modules, so use may exceed it.
-	switch most, use := t.view.ModuleQuotas(), t.view.ModuleUse(m.Uploader); {
+	switch most, use := v.ModuleQuotas(), v.ModuleUse(m.Uploader); {
 	case use.Modules >= most.Modules:
 		return fmt.Errorf("%w: the cluster has %d modules, at most %d are allowed; %s", ErrQuota, use.Modules, most.Modules, SettingModuleCount)
 	case m.Size > most.Bytes-use.Bytes:

@@ -1,7 +1,11 @@
 package modules
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -11,6 +15,44 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
+
+// stored returns the number of module files of a node.
+func stored(t *testing.T, n *testkit.Node) int {
+	t.Helper()
+	files, err := filepath.Glob(file(n, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+// TestRemovedModulesTakeRoom checks that a caller who uploads and removes
+// different modules in a loop fills the disks of the nodes only up to the quota,
+// although the removed modules no longer count.
+func TestRemovedModulesTakeRoom(t *testing.T) {
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	f := newFiles(t, c.Node(0))
+	wasm, err := os.ReadFile(f.module("looped"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.run("setting", "put", "module-quota-bytes", fmt.Sprint(3*len(wasm)), "--addr", c.Node(0).Address())
+	client0 := c.Node(0).Client(client.Options{})
+	for i := range 5 {
+		m, err := client.UploadModule(t.Context(), client0, &modulev1.UploadModuleRequest{Wasm: append(slices.Clip(wasm), 0, 2, 1, byte('a'+i))})
+		if i < 3 && err == nil {
+			err = client.RemoveModule(t.Context(), client0, m.GetDigest())
+		}
+		if i < 3 && err != nil || i > 2 && client.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Fatalf("upload %d: %v", i, err)
+		}
+	}
+	for i, n := range c.Nodes() {
+		if got := stored(t, n); got > 3 {
+			t.Errorf("node %d has %d files of 3 modules", i, got)
+		}
+	}
+}
 
 // TestModuleQuotasAreSettings checks that a quota below the current usage
 // rejects new modules, removes none, and is shown.
@@ -43,6 +85,9 @@ func TestModuleQuotasAreSettings(t *testing.T) {
 		f.run("setting", "put", key, values[0], "--addr", node.Address())
 		shows(key)
 		push("third", connect.CodeResourceExhausted)
+		if got := stored(t, node); got != 2 {
+			t.Errorf("%s: %d files of 2 modules: a rejected module was stored", key, got)
+		}
 		push("first", 0)
 		f.run("setting", "put", key, values[1], "--addr", node.Address())
 	}

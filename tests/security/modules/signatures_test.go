@@ -2,6 +2,7 @@ package modules
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -37,6 +38,16 @@ func read(t *testing.T, path string) []byte {
 		t.Fatal(err)
 	}
 	return signature
+}
+
+// digestOf returns the digest of a module file.
+func digestOf(t *testing.T, path string) string {
+	t.Helper()
+	wasm, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(wasm))
 }
 
 // reasonOf returns the reason of an error, which must be permission_denied.
@@ -84,6 +95,9 @@ func TestSignaturesByMode(t *testing.T) {
 				t.Errorf("%s of a node with mode %d: refused by %q", kind, i, reason)
 			}
 			if reason != "" {
+				if _, err := os.Stat(file(node, digestOf(t, module))); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("%s of a node with mode %d: the rejected module is stored: %v", kind, i, err)
+				}
 				continue
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
