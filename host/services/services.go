@@ -67,7 +67,7 @@ func NewServer(o Options, opts edge.Options) *Server {
 	entities := entityapi.NewHandler(e)
 
 	runs := workflowapi.NewHandler(workflowapi.Options{
-		Entities: entities, Runs: o.Runs, Shards: e.Entities, Types: known, Proxy: proxy, Streams: shared.Streams, Auth: opts.Roles, Log: opts.Logger,
+		Entities: entities, Runs: o.Runs, Shards: e.Entities, Types: known, Proxy: proxy, Streams: shared.Streams, Quotas: opts.Quotas, Auth: opts.Roles, Log: opts.Logger,
 	})
 
 	m := o.Module

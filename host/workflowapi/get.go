@@ -37,14 +37,7 @@ func (h *Handler) GetWorkflow(ctx context.Context, r *connect.Request[workflowv1
 	}
 	defer leave()
 	run, err := h.wait(ctx, id, m.GetWait().AsDuration(), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient, left time.Duration) (*workflowv1.Run, error) {
-		if leader == nil {
-			return h.await(ctx, id, left)
-		}
-		res, err := leader.GetWorkflow(ctx, connect.NewRequest(&workflowv1.GetWorkflowRequest{EntityType: id.Type, EntityId: id.ID, Wait: durationpb.New(left)}))
-		if err != nil {
-			return nil, err
-		}
-		return res.Msg.GetRun(), nil
+		return h.get(ctx, id, leader, left)
 	})
 	if err != nil {
 		return nil, status.Public(h.Log, err)
@@ -52,19 +45,37 @@ func (h *Handler) GetWorkflow(ctx context.Context, r *connect.Request[workflowv1
 	return connect.NewResponse(&workflowv1.GetWorkflowResponse{Run: run}), nil
 }
 
+// get gets a run from the node that leads its shard, which is this node if
+// leader is nil, once the run has ended or the wait is over.
+func (h *Handler) get(ctx context.Context, id sharding.EntityID, leader workflowv1connect.WorkflowServiceClient, wait time.Duration) (*workflowv1.Run, error) {
+	if leader == nil {
+		return h.await(ctx, id, wait)
+	}
+	res, err := leader.GetWorkflow(ctx, connect.NewRequest(&workflowv1.GetWorkflowRequest{EntityType: id.Type, EntityId: id.ID, Wait: durationpb.New(wait)}))
+	if err != nil {
+		return nil, err
+	}
+	return res.Msg.GetRun(), nil
+}
+
 // admit admits a call that may wait; leave must be called at its end. A wait
-// counts as a stream, because it may last as long. It counts on the node that
+// counts as a stream, because it may last as long, also of the caller's quota. It counts on the node that
 // the client called, which knows the client's address: if it counted on the
 // leader, an address could use up the leader's streams through the other nodes.
 func (h *Handler) admit(ctx context.Context, wait time.Duration) (leave func(), err error) {
 	if wait <= 0 || leaderproxy.FromPeer(ctx) {
 		return func() {}, nil
 	}
-	stream, err := h.Streams.Enter(ctx)
+	end, err := h.Quotas.Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return stream.Leave, nil
+	stream, err := h.Streams.Enter(ctx)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return func() { stream.Leave(); end() }, nil
 }
 
 // wait returns a run, once it has ended or the wait is over. ask gets it from

@@ -2,21 +2,25 @@ package workflowapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	workflowv1 "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
 	"github.com/hostd/hostd/api/gen/hostd/workflow/v1/workflowv1connect"
 	"github.com/hostd/hostd/host/edge/admission"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/entityapi"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -49,6 +53,33 @@ type groupNode struct {
 	*group
 	id   sharding.NodeID
 	read bool // callers may read
+
+	commands atomic.Int64 // sent through the node
+	streams  atomic.Int64 // of the caller
+	most     int64        // limit of the streams
+}
+
+// SendCommand counts a command, which the node charges to the caller.
+func (n *groupNode) SendCommand(context.Context, *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
+	n.commands.Add(1)
+	return connect.NewResponse(&entityv1.SendCommandResponse{}), nil
+}
+
+func (n *groupNode) QueryEntity(context.Context, *connect.Request[entityv1.QueryEntityRequest]) (*connect.Response[entityv1.QueryEntityResponse], error) {
+	return nil, request.ErrUnsupported
+}
+
+func (n *groupNode) ReadRecords(context.Context, *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
+	return nil, request.ErrUnsupported
+}
+
+// Stream counts a stream of the caller.
+func (n *groupNode) Stream(context.Context) (func(), error) {
+	if n.streams.Add(1) > n.most {
+		n.streams.Add(-1)
+		return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("streams"))
+	}
+	return func() { n.streams.Add(-1) }, nil
 }
 
 func (n *groupNode) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) {
@@ -88,8 +119,8 @@ func newGroup(t *testing.T, streams map[sharding.NodeID]int) (*group, map[shardi
 	g := &group{leader: "a", state: journal.RunRunning, changed: make(chan struct{}), waiting: make(chan sharding.NodeID, 10), urls: map[sharding.NodeID]string{}}
 	handlers := map[sharding.NodeID]*Handler{}
 	for _, id := range []sharding.NodeID{"a", "b"} {
-		n := &groupNode{&shards{}, g, id, id == "a"}
-		h := NewHandler(Options{Runs: n, Shards: n, Types: n, Proxy: leaderproxy.New(n), Auth: n, Log: slog.New(slog.DiscardHandler),
+		n := &groupNode{shards: &shards{}, group: g, id: id, read: id == "a", most: 10}
+		h := NewHandler(Options{Entities: n, Quotas: n, Runs: n, Shards: n, Types: n, Proxy: leaderproxy.New(n), Auth: n, Log: slog.New(slog.DiscardHandler),
 			Streams: admission.NewStreams(streams[id], streams[id], time.Minute, nil)})
 		mux := http.NewServeMux()
 		mux.Handle(workflowv1connect.NewWorkflowServiceHandler(h))
@@ -157,6 +188,36 @@ func TestWaitsCountAtTheNodeThatWasCalled(t *testing.T) {
 	g.change(func() { g.state = journal.RunCompleted })
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStartIsChargedWhereItWasCalled checks that a start and its wait count for
+// the caller's quotas at the node that was called, although a different node
+// leads the shard: the leader counts nothing for callers of other nodes.
+func TestStartIsChargedWhereItWasCalled(t *testing.T) {
+	g, nodes := newGroup(t, map[sharding.NodeID]int{"a": 10, "b": 10})
+	a, b := nodes["a"].Runs.(*groupNode), nodes["b"].Runs.(*groupNode)
+	b.most = 1
+	start := func() error {
+		_, err := nodes["b"].StartWorkflow(t.Context(), connect.NewRequest(&workflowv1.StartWorkflowRequest{EntityType: "payout", EntityId: "r", Wait: durationpb.New(time.Minute)}))
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- start() }()
+	select {
+	case <-g.waiting:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	if err := start(); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("a second wait of a caller who may have one stream: %v", err)
+	}
+	g.change(func() { g.state = journal.RunCompleted })
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if a.commands.Load() != 0 || b.commands.Load() != 1 || a.streams.Load() != 0 || b.streams.Load() != 0 {
+		t.Errorf("the leader counted %d commands and %d streams, and the called node %d and %d", a.commands.Load(), a.streams.Load(), b.commands.Load(), b.streams.Load())
 	}
 }
 

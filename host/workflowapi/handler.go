@@ -79,6 +79,13 @@ type authorizer interface {
 	MayRead(ctx context.Context, entityType, entityID string) bool
 }
 
+// quotas limit callers.
+type quotas interface {
+	// Stream counts an open stream of the caller until leave is called. It
+	// returns an error if the caller has as many as its quota allows.
+	Stream(ctx context.Context) (leave func(), err error)
+}
+
 // Options configure the WorkflowService of a node. All are required, except that
 // without Runs all calls are unimplemented.
 type Options struct {
@@ -88,6 +95,7 @@ type Options struct {
 	Types    entityapi.Types
 	Proxy    *leaderproxy.Proxy
 	Streams  *admission.Streams
+	Quotas   quotas
 	Auth     authorizer
 	Log      *slog.Logger
 }
@@ -121,22 +129,19 @@ func (h *Handler) StartWorkflow(ctx context.Context, r *connect.Request[workflow
 	}
 	defer leave()
 	if wait > 0 && start.CommandId == "" {
-		start.CommandId = rand.Text() // the wait may continue with another leader, where the start is repeated
+		start.CommandId = rand.Text() // the start may be repeated when the leader changes
 	}
+	// The command is sent through this node, and not with the call of the leader,
+	// because the caller's quotas count on the node that was called.
+	started := false
 	run, err := h.wait(ctx, id, wait, func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient, left time.Duration) (*workflowv1.Run, error) {
-		if leader == nil {
+		if !started {
 			if err := h.send(ctx, start); err != nil {
 				return nil, err
 			}
-			return h.await(ctx, id, left)
+			started = true
 		}
-		m := proto.CloneOf(m)
-		m.CommandId, m.Wait = start.CommandId, durationpb.New(left)
-		res, err := leader.StartWorkflow(ctx, connect.NewRequest(m))
-		if err != nil {
-			return nil, err
-		}
-		return res.Msg.GetRun(), nil
+		return h.get(ctx, id, leader, left)
 	})
 	if err != nil {
 		return nil, status.Public(h.Log, err)

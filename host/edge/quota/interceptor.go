@@ -129,16 +129,35 @@ func (q *Quotas) Connections(log *slog.Logger, next http.Handler) http.Handler {
 // connection counts a connection. gone is called once, when the connection has
 // closed.
 func (q *Quotas) connection(ctx context.Context) (gone func(), err error) {
+	return q.countOpen(ctx, access.Connections)
+}
+
+// Stream counts a call that lasts as long as a stream, such as a wait, as an open
+// stream of its caller until leave is called. It returns an *Error if the caller
+// has as many streams as its quota allows.
+func (q *Quotas) Stream(ctx context.Context) (leave func(), err error) {
+	if q != nil {
+		leave, err = q.countOpen(ctx, access.OpenStreams)
+	}
+	if leave == nil {
+		leave = func() {}
+	}
+	return leave, err
+}
+
+// countOpen counts something that a caller has open. leave is nil if no quota applies
+// to the caller.
+func (q *Quotas) countOpen(ctx context.Context, which access.Quota) (leave func(), err error) {
 	a := q.open(ctx)
 	if a == nil {
 		return nil, nil
 	}
-	if err := a.enter(access.Connections); err != nil {
+	if err := a.enter(which); err != nil {
 		q.close(a)
 		return nil, err
 	}
 	return func() {
-		a.leave(access.Connections)
+		a.leave(which)
 		q.close(a)
 	}, nil
 }
