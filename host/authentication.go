@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/hex"
 	"fmt"
 	"log/slog"
@@ -35,7 +36,7 @@ func (n *Node) openAuthentication(opts *edge.Options) error {
 	}
 	o := authn.Options{
 		Anonymous: n.cfg.Auth == config.AuthAllow, TokenFile: n.cfg.TokenFile, CaughtUp: &n.caughtUp,
-		CertName: authn.CertName(n.cfg.AuthCertName), NodeCert: certs.OfNode,
+		CertName: authn.CertName(n.cfg.AuthCertName), NodeCert: func(c *x509.Certificate) bool { return certs.OfNode(c, n.cfg.ClusterName) },
 		Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
 	}
 	if opts.Audit != nil {

@@ -189,11 +189,15 @@ func nodeURI(cluster, node string) *url.URL {
 	return &url.URL{Scheme: nodeScheme, Host: cluster, Path: nodePath + node}
 }
 
-// OfNode reports whether a certificate names a node of any cluster.
-func OfNode(c *x509.Certificate) bool {
-	return slices.ContainsFunc(c.URIs, func(u *url.URL) bool {
-		return u.Scheme == "spiffe" && strings.HasPrefix(u.Path, "/hostd/node/")
-	})
+// OfNode reports whether a certificate names a node: of any cluster by a URI, or
+// of the given cluster by a DNS name, as nodes accept it from each other. DNS
+// names of other clusters do not count, because other systems use the same form.
+func OfNode(c *x509.Certificate, cluster string) bool {
+	if slices.ContainsFunc(c.URIs, func(u *url.URL) bool { return u.Scheme == nodeScheme && strings.HasPrefix(u.Path, nodePath) }) {
+		return true
+	}
+	strange := false
+	return cluster != "" && len(nodesNamed(c, cluster, &strange)) > 0
 }
 
 func (q Request) check() error {

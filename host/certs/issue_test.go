@@ -28,6 +28,16 @@ func parse(t testing.TB, text []byte) *x509.Certificate {
 	return c
 }
 
+// TestNodeCertificateIsRecognized checks that every certificate that nodes accept
+// from a node counts as one, and no certificate of a client or another system.
+func TestNodeCertificateIsRecognized(t *testing.T) {
+	for name, want := range map[string]bool{"n1.node.test": true, "n1.node.other": false, "n1.test": false, ".node.test": false, "a b.node.test": false} {
+		if c := (&x509.Certificate{DNSNames: []string{"client", name}}); certs.OfNode(c, "test") != want || certs.OfNode(c, "") {
+			t.Errorf("a certificate for %s is a node's: %v", name, !want)
+		}
+	}
+}
+
 func TestIssuedCertificates(t *testing.T) {
 	a := newCA(t)
 	cert, _ := a.issue(certs.Request{Name: "n1", Cluster: "test", Hosts: []string{"node.example", "10.0.0.1", "::1"}})
@@ -40,7 +50,7 @@ func TestIssuedCertificates(t *testing.T) {
 	if len(c.URIs) != 1 || c.URIs[0].String() != "spiffe://test/hostd/node/n1" || c.Subject.CommonName != "n1" {
 		t.Errorf("the node is %v, %s", c.URIs, c.Subject)
 	}
-	if !certs.OfNode(c) {
+	if !certs.OfNode(c, "") {
 		t.Error("the certificate of a node does not pass for one")
 	}
 	if key, ok := c.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() {
@@ -54,7 +64,7 @@ func TestIssuedCertificates(t *testing.T) {
 		t.Errorf("the authority is good until %s", a.Cert.NotAfter)
 	}
 	cert, _ = a.issue(certs.Request{Name: "bob"})
-	if c = parse(t, cert); len(c.URIs) > 0 || certs.OfNode(c) || len(c.ExtKeyUsage) != 1 || c.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
+	if c = parse(t, cert); len(c.URIs) > 0 || certs.OfNode(c, "test") || len(c.ExtKeyUsage) != 1 || c.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
 		t.Errorf("a client's: %v, %v", c.URIs, c.ExtKeyUsage)
 	}
 }

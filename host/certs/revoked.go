@@ -177,7 +177,7 @@ func (a *Authority) Revoke(path string, until time.Time, others ...*x509.Certifi
 		switch {
 		case c.CheckSignatureFrom(a.Cert) != nil:
 			return out, fmt.Errorf("this authority did not issue the certificate of %.64q", c.Subject.CommonName)
-		case !OfNode(c):
+		case !OfNode(c, ""):
 			return out, fmt.Errorf("%.64q is a client certificate: nodes check the list only for other nodes, so remove the roles of its subject instead", c.Subject.CommonName)
 		}
 		known := slices.ContainsFunc(l.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Cmp(c.SerialNumber) == 0 })
