@@ -310,7 +310,7 @@ func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 		return
 	}
 	by := c.senderOf(g, from, m.Raft.GetFrom())
-	if by == senderForeign || !g.isPlausible(m.Raft) {
+	if by == senderForeign {
 		c.stats.MessagesForged++
 		return
 	}
@@ -318,6 +318,14 @@ func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 		c.stats.MessagesRefused++
 		return
 	}
+	if !g.isPlausible(m.Raft) {
+		c.stats.MessagesForged++
+		if by == senderKnown && g.loss.onImplausible(g, &m) {
+			c.loseEntries(g, m.Raft)
+		}
+		return
+	}
+	g.loss.onPlausible(m.Raft)
 	defer c.recoverPanic(g)
 	c.stats.MessagesReceived++
 	if !c.acceptsMessage(g, m.Raft) {

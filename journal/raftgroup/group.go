@@ -59,6 +59,8 @@ type group struct {
 	// taken from raft but waits for the next turn.
 	ready      raft.Ready
 	readyWaits bool
+
+	loss lossDetector
 }
 
 type proposal struct { // not in raft's log yet

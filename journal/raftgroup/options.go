@@ -115,9 +115,9 @@ type Options struct {
 	// Transport and Placement are required for groups with other members.
 	Transport Transport
 	Placement Placement
-	// OnGroupFailed is called from the loop's goroutine for a group in which raft
-	// panicked and which has therefore stopped. If it is nil the panic
-	// propagates.
+	// OnGroupFailed is called from the loop's goroutine for a group that has
+	// stopped because raft panicked in it, or because its log has lost entries
+	// (ErrEntriesLost). If it is nil the panic propagates.
 	OnGroupFailed func(shard sharding.ShardID, err error)
 	// Snapshots is the state machine's side of snapshots and removals. If it is
 	// nil, followers that need entries before the truncated index wait forever,

@@ -81,6 +81,52 @@ func TestOldCopyOfDirectoryDoesNotVote(t *testing.T) {
 	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 3)
 }
 
+// A data directory is replaced by a copy that was made while the node ran, such
+// as a volume snapshot, and the node has not started since. No other node knows a
+// later start, so the copy passes the stale-disk check, but it lacks entries that
+// the node acknowledged. The replicas must find that out from their leaders, stop
+// and be replaced.
+func TestReplicasFromCopyOfRunningNodeAreReplaced(t *testing.T) {
+	testkit.Long(t, "long")
+	if testing.Short() {
+		t.Skip("takes a cluster of processes through several starts")
+	}
+	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
+	c.Push("counter")
+	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 1)
+	c.AwaitSpread()
+	copied := t.TempDir() + "/snapshot"
+	c.Pause(0)
+	if err := os.CopyFS(copied, os.DirFS(c.Node(0).DataDir())); err != nil {
+		t.Fatal(err)
+	}
+	c.Continue(0)
+	c.AwaitSpread()
+	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 2)
+	c.Kill(0)
+	if err := os.RemoveAll(c.Node(0).DataDir()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(c.Node(0).DataDir(), os.DirFS(copied)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Node(0).Launch(); err != nil {
+		t.Fatal(err)
+	}
+	c.Await("n1 notices that entries are missing", func() bool {
+		return strings.Contains(c.Node(0).Log(), "the log lacks entries that this replica acknowledged")
+	})
+	if err := c.Node(0).AwaitReady(); err != nil {
+		t.Fatal(err)
+	}
+	c.AwaitSpread()
+	// The data on n1 is complete now, also without n2.
+	c.Kill(1)
+	cl := c.Client(client.Options{Timeout: testkit.Patience})
+	testkit.CheckCounters(t, cl, 2)
+	testkit.AddToCounters(t, cl, 3)
+}
+
 // If all nodes of a cluster start at once, they vote without delay, also after
 // kills and if one node is down.
 func TestStartsAreAttestedWithoutDelay(t *testing.T) {
