@@ -11,6 +11,7 @@ import (
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/journal/wal"
 	"github.com/hostd/hostd/sharding"
@@ -43,7 +44,7 @@ type Renewal struct {
 	Logger      *slog.Logger
 }
 
-// Run waits until a table of the store is found to be damaged, and then asks
+// Run waits until the node's data is found to be damaged, and then asks
 // the other nodes until this node may discard its data or ctx ends.
 func (r *Renewal) Run(ctx context.Context, machine *eventlog.Machine) {
 	every := time.NewTicker(renewEvery)
@@ -70,14 +71,21 @@ func (r *Renewal) Run(ctx context.Context, machine *eventlog.Machine) {
 	}
 }
 
-// damageOf returns the damage in the node's store that stopped replicas, or
-// nil. A replica that stopped because its state differs from that of other
-// replicas is ignored, because the coordinator replaces it.
+// damageOf returns the damage that concerns all data of the node, or nil: a
+// damaged table of the store, or a log without entries that the node had
+// acknowledged, because the directory is then an outdated copy. The coordinator
+// may replace such replicas first, but not if the replica of the metadata shard
+// is among them, because the node then does not learn of the replacement. A
+// replica that stopped because its state differs from that of other replicas is
+// ignored, because the coordinator replaces it.
 func damageOf(shards map[sharding.ShardID]*eventlog.StoppedError) error {
 	for _, stopped := range shards {
 		var damage *store.DamageError
 		if eventlog.ReasonOf(stopped) == sharding.StopDamaged && errors.As(stopped, &damage) {
 			return damage
+		}
+		if errors.Is(stopped, raftgroup.ErrEntriesLost) {
+			return stopped
 		}
 	}
 	return nil
