@@ -159,6 +159,9 @@ func (n *Node) checkOpen() error {
 
 // waiting returns an error that says what a node without a cluster waits for.
 func (n *Node) waiting() error {
+	if b := n.membership.bootstrap; b != nil && b.Stage().Cluster != "" {
+		return fmt.Errorf("%w: %s", errJoining, b.Stage().Waits)
+	}
 	if n.membership.bootstrap != nil && !n.membership.bootstrap.Wants() && n.membership.control.Cluster() == "" {
 		return errNotBootstrapped
 	}

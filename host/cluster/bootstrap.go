@@ -32,6 +32,7 @@ type Bootstrap struct {
 	stored  bootstrap.Vote
 	ordered bool
 	stage   Stage
+	known   string // the cluster to which a seed belongs, according to its answer; empty if no such seed has answered
 }
 
 // Stage describes how far a node has come in joining or bootstrapping a
@@ -41,6 +42,9 @@ type Stage struct {
 	Unanswered []string
 	// Waits says what the node waits for.
 	Waits string
+	// Cluster is the cluster to which a seed said that it belongs, if any. The
+	// node waits until this cluster admits it, and bootstraps none.
+	Cluster string
 }
 
 // NewBootstrap returns the state of a node that starts without a cluster.
@@ -86,7 +90,25 @@ func (f *Bootstrap) Stage() Stage {
 func (f *Bootstrap) setStage(s Stage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	s.Cluster = f.known
 	f.stage = s
+}
+
+// learnCluster records that there is a cluster. From then on, until the process
+// ends, this node neither bootstraps one nor votes for a node that does, even if
+// no node of the cluster answers any more: its members may come back with their
+// data.
+func (f *Bootstrap) learnCluster(cluster string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.known = cluster
+}
+
+// knownCluster returns the cluster that learnCluster recorded.
+func (f *Bootstrap) knownCluster() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.known
 }
 
 // saveVote makes the bootstrap vote durable if it has changed. f.mu must be held.
@@ -137,6 +159,8 @@ func (c *Control) BootstrapVote(ctx context.Context, r *peerv1.PledgeRequest) (*
 		return &peerv1.PledgeResponse{NodeId: n.GetNodeId(), ClusterId: n.GetClusterId()}, nil
 	case f == nil:
 		return nil, errNotOpen
+	case f.knownCluster() != "":
+		return &peerv1.PledgeResponse{NodeId: n.GetNodeId(), ClusterId: f.knownCluster()}, nil
 	}
 	caller := peer.CallerOf(ctx)
 	to, err := f.handleVoteRequest(bootstrap.Vote{Node: caller.Node, Start: caller.Incarnation, Round: r.GetRound(), Ordered: r.GetOrdered()}, r.GetBack())

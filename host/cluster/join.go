@@ -91,11 +91,17 @@ func (e Entry) Enter(ctx context.Context) (*Joined, error) {
 	}
 	for {
 		answers, waits := e.probe(ctx), ""
-		if len(answers) == 0 && e.Bootstrap != nil {
+		if len(answers) == 0 && e.Bootstrap != nil && e.Bootstrap.knownCluster() != "" {
+			waits = fmt.Sprintf("this node's seeds belong to cluster %s, of which no node answers now", e.Bootstrap.knownCluster())
+			e.Bootstrap.setStage(Stage{Waits: waits})
+		} else if len(answers) == 0 && e.Bootstrap != nil {
 			if founds, err := e.runBootstrapVote(ctx); err != nil || founds {
 				return nil, err
 			}
 			waits = e.Bootstrap.Stage().Waits
+		}
+		if len(answers) > 0 && e.Bootstrap != nil {
+			e.Bootstrap.learnCluster(answers[0].GetClusterId())
 		}
 		joined, err := e.ask(ctx, answers)
 		if joined != nil || final(err) {
