@@ -224,12 +224,29 @@ func (s *stepView) leaderlessReason(sh *shard) string {
 	if lost := sh.LostMajority(); len(lost) > 0 {
 		return (&sharding.NotLeaderError{Shard: sh.Shard, Missing: sharding.Missing{Lost: lost}}).Error()
 	}
-	if last := s.leaders[sh.Shard]; last != nil {
+	if last := s.leaders[sh.Shard]; last != nil && s.mayHaveLeader(sh) {
 		if n := s.byID[last.report.Node]; n != nil && !n.fresh {
 			return fmt.Sprintf("the coordinator cannot reach node %s, which last led shard %d", n.Node, sh.Shard)
 		}
 	}
 	return fmt.Sprintf("shard %d has no leader: a majority of its voters must answer", sh.Shard)
+}
+
+// mayHaveLeader reports whether a majority of the shard's voters is on nodes that
+// an operator has not declared down, so that a leader may exist that the
+// coordinator does not reach.
+func (s *stepView) mayHaveLeader(sh *shard) bool {
+	voters, up := 0, 0
+	for _, r := range sh.Replicas {
+		if r.State != meta.ReplicaVoter {
+			continue
+		}
+		voters++
+		if n := s.byID[r.Node]; n != nil && n.Status != meta.StatusDown && !r.Lost {
+			up++
+		}
+	}
+	return up > voters/2
 }
 
 // rejectedNode returns the first node that could hold a replica of the shard
