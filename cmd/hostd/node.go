@@ -96,7 +96,8 @@ func newNodeLeave(std cli.Stdio) *cobra.Command {
 
 // longOrder returns a command that repeats an order until it is done, and
 // prints its progress, because a cluster may need more time than a single call
-// allows. give returns the message at the end. If NODE is optional in use, it
+// allows. Once the order is known to be pending, attempts that fail because the
+// coordinator changes are repeated too. give returns the message at the end. If NODE is optional in use, it
 // defaults to the node that nodeVariable names.
 func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, s *cli.Session, node string) (string, error)) *cobra.Command {
 	least := 1
@@ -111,8 +112,8 @@ func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, 
 			attempt, stop := context.WithTimeout(ctx, min(orderAttempt, s.Timeout/2))
 			done, err := give(attempt, s, node)
 			stop()
-			switch {
-			case client.CodeOf(err) != connect.CodeDeadlineExceeded:
+			switch code := client.CodeOf(err); {
+			case err == nil || code != connect.CodeDeadlineExceeded && (pending == "" || code != connect.CodeUnknown && code != connect.CodeUnavailable):
 				return done, err
 			case ctx.Err() == nil:
 				pending = printProgress(ctx, s, kind, node, pending)
@@ -187,7 +188,10 @@ func effectOfDown(ctx context.Context, s *cli.Session, down string) (lines []str
 	stay := 0
 	for _, m := range res.GetMembers() {
 		switch {
-		case m.GetNodeId() == down || slices.Contains(m.GetRoles(), string(meta.RoleProxy)):
+		case m.GetNodeId() == down:
+			// The asked node may not have learned yet that the node is down.
+			m.Status = string(meta.StatusDown)
+		case slices.Contains(m.GetRoles(), string(meta.RoleProxy)):
 		case m.GetStatus() == "leaving":
 			leaving = append(leaving, cli.Clean(m.GetNodeId()))
 		case m.GetStatus() == "up":

@@ -188,7 +188,7 @@ func (d *diagnosis) shards() {
 	}
 	if len(leaderless) > 0 {
 		d.add("shard-without-leader", Critical, "shards "+some(leaderless), docMonitor+"#health-checks",
-			"they have no leader although a majority of their voters is reachable; an election takes about a second", "hostd shard ls")
+			"they have no leader although the nodes of a majority of their voters answer: an election takes about a second, and a node that is not ready may not vote", "hostd shard ls")
 	}
 	lack := shortage.Of(c.GetPolicy(), c.GetMembers(), d.facts.Shards)
 	if len(c.GetMembers()) > 1 && lack.Lacking > 0 && lack.Halted == 0 {

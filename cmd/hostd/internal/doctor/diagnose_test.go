@@ -196,6 +196,7 @@ var alsoFound = map[string][]string{
 	"shard-without-majority": {"node-unreachable"},
 	"replicas-missing":       {"node-unreachable"},
 	"peer-unreachable":       {"replicas-missing"},
+	"node-down":              {"replicas-missing"},
 	"replica-stopped":        {"replicas-missing"},
 }
 

@@ -20,8 +20,10 @@ type Shortage struct {
 	Replication uint32
 	// Lacking is the number of shards that have too few reachable voters.
 	// Halted is the number of those shards that have no majority of their
-	// voters, so that they serve nothing.
-	Lacking, Halted int
+	// voters, so that they serve nothing. Leaderless is the number of shards that
+	// have a majority and no leader: an election is in progress, or the nodes of
+	// some voters answer without voting.
+	Lacking, Halted, Leaderless int
 	// Survives is how many more nodes may fail, whichever they are, before some
 	// shard loses its majority; negative if a shard has no majority now.
 	// Weakest is the number of shards that survive no more failures than
@@ -47,12 +49,12 @@ func Look(ctx context.Context, s *cli.Session, policy *clusterv1.Policy, members
 }
 
 // Of counts the shards that lack replicas. A voter counts if its node is
-// reachable and the replica has not stopped.
+// reachable, the node is not down, and the replica has not stopped.
 func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*clusterv1.Shard) Shortage {
 	out := Shortage{Replication: cmp.Or(policy.GetReplication(), uint32(meta.DefaultPolicy.Replication))}
 	reached := map[string]bool{}
 	for _, m := range members {
-		reached[m.GetNodeId()] = m.GetReachable()
+		reached[m.GetNodeId()] = m.GetReachable() && m.GetStatus() != string(meta.StatusDown)
 	}
 	for _, s := range shards {
 		// Voters with a lost disk count for majorities.
@@ -72,6 +74,8 @@ func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*cluster
 		}
 		if there <= voters/2 {
 			out.Halted++
+		} else if s.GetLeader() == "" {
+			out.Leaderless++
 		}
 		switch survives := there - (voters/2 + 1); {
 		case out.Weakest == 0 || survives < out.Survives:
@@ -88,16 +92,21 @@ func (s Shortage) Set(o *cli.Object) {
 	if s.unknown == nil {
 		o.Set("shardsLackingReplicas", s.Lacking)
 		o.Set("shardsWithoutMajority", s.Halted)
-		o.Set("lossesSurvived", max(s.Survives, 0))
+		o.Set("shardsWithoutLeader", s.Leaderless)
+		survives := max(s.Survives, 0)
+		if s.Leaderless > 0 {
+			survives = 0
+		}
+		o.Set("lossesSurvived", survives)
 	}
 }
 
 // Tolerance describes how many further nodes the cluster may lose, as a line
 // without its line break. It is empty if that is unknown, or if a shard has no
-// majority, which Line reports.
+// majority or no leader, which Line reports.
 func (s Shortage) Tolerance() string {
 	switch {
-	case s.unknown != nil || s.Weakest == 0 || s.Survives < 0:
+	case s.unknown != nil || s.Weakest == 0 || s.Survives < 0 || s.Leaderless > 0:
 		return ""
 	case s.Survives == 0:
 		return fmt.Sprintf("%s not survive the loss of one more voter", shards(s.Weakest, "does", "do"))
@@ -121,7 +130,7 @@ func (s Shortage) Line() string {
 	switch {
 	case s.unknown != nil:
 		return fmt.Sprintf("cannot determine whether shards lack replicas: %s", cli.Clean(s.unknown.Error()))
-	case s.Lacking == 0 && s.Halted == 0:
+	case s.Lacking == 0 && s.Halted == 0 && s.Leaderless == 0:
 		return ""
 	case s.Lacking == 1:
 		fmt.Fprintf(&said, "1 shard has fewer than %d reachable replicas", s.Replication)
@@ -133,6 +142,16 @@ func (s Shortage) Line() string {
 			said.WriteString(", ")
 		}
 		fmt.Fprintf(&said, "%d without a majority, so their entities do not answer", s.Halted)
+	}
+	if s.Leaderless > 0 {
+		switch {
+		case said.Len() > 0:
+			fmt.Fprintf(&said, ", %d have no leader, so their entities do not answer", s.Leaderless)
+		case s.Leaderless == 1:
+			said.WriteString("1 shard has no leader, so its entities do not answer")
+		default:
+			fmt.Fprintf(&said, "%d shards have no leader, so their entities do not answer", s.Leaderless)
+		}
 	}
 	said.WriteString("; see 'hostd shard ls'")
 	return said.String()
