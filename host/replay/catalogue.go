@@ -6,7 +6,6 @@ import (
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
-	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -136,7 +135,7 @@ func (c *counting) walk(ctx context.Context) error {
 func (c *counting) follow(ctx context.Context) error {
 	for {
 		changed, last := map[string]journal.Sequence{}, uint64(0)
-		upTo, err := c.machine.ReadOrder(ctx, c.key.shard, c.upTo, func(row *store.OrderRow) error {
+		upTo, err := c.machine.ReadOrder(ctx, c.key.shard, c.upTo, func(row *eventlog.OrderRow) error {
 			if len(changed) >= cataloguePage && row.At.Index > last {
 				return errPlenty
 			}

@@ -51,13 +51,13 @@ func (r *Replays) sample(ctx context.Context, q modules.CompatibilityQuery) (fau
 // draw draws q.Sample of the first sampleOf entities of the shard with equal
 // probability.
 func (v *verifier) draw(ctx context.Context, q modules.CompatibilityQuery) ([]sharding.EntityID, error) {
-	sample := drawn{size: q.Sample, draw: q.Draw}
+	sample := drawn{size: q.Sample}
 	err := v.each(ctx, func(id sharding.EntityID) error {
 		info, err := v.Machine.Info(v.shard, id)
 		if err != nil || info.Sequence-info.FirstSequence() > sampleEvents {
 			return err
 		}
-		if sample.offer(id); sample.seen == sampleOf {
+		if sample.offer(id, q.Draw); sample.seen == sampleOf {
 			return errDone
 		}
 		return nil

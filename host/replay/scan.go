@@ -66,15 +66,16 @@ func eventType(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID,
 // the same probability (reservoir sampling).
 type drawn struct {
 	size int
-	draw func(below int) int // returns a random number below its argument
 	seen int
 	ids  []sharding.EntityID
 }
 
-func (d *drawn) offer(id sharding.EntityID) {
+// offer adds an entity to the sample with the right probability. draw returns a
+// random number below its argument.
+func (d *drawn) offer(id sharding.EntityID, draw func(below int) int) {
 	if d.seen++; len(d.ids) < d.size {
 		d.ids = append(d.ids, id)
-	} else if at := d.draw(d.seen); at < d.size {
+	} else if at := draw(d.seen); at < d.size {
 		d.ids[at] = id
 	}
 }

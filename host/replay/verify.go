@@ -55,9 +55,9 @@ func (r *Replays) Verify(ctx context.Context, q VerifyRequest, tell func(Verifie
 	if q.Sample == 0 {
 		return v.each(ctx, func(id sharding.EntityID) error { return v.verify(ctx, id, tell) })
 	}
-	sample := drawn{size: q.Sample, draw: q.Draw}
+	sample := drawn{size: q.Sample}
 	err := v.each(ctx, func(id sharding.EntityID) error {
-		sample.offer(id)
+		sample.offer(id, q.Draw)
 		return nil
 	})
 	for i := 0; err == nil && i < len(sample.ids); i++ {

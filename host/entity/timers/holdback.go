@@ -193,17 +193,17 @@ func (q *Timers) skipHeld(s *Shard, scan *Scan) {
 			q.Wake(s, b.until)
 		}
 	}
-	scan.held = make(map[sharding.EntityID]int64, len(s.back.groups)+len(q.limited))
+	scan.skipUntil = make(map[sharding.EntityID]int64, len(s.back.groups)+len(q.limited))
 	for id, until := range s.back.groups {
 		if until > now {
-			scan.held[id] = until
+			scan.skipUntil[id] = until
 		} else {
 			delete(s.back.groups, id)
 		}
 	}
 	for t, until := range q.limited {
 		if id := (sharding.EntityID{Type: t}); until > now {
-			scan.held[id] = max(until, scan.held[id])
+			scan.skipUntil[id] = max(until, scan.skipUntil[id])
 		}
 	}
 }
@@ -211,15 +211,15 @@ func (q *Timers) skipHeld(s *Shard, scan *Scan) {
 // isHeld reports whether the timers of an entity wait together, and notes when
 // they must be read again.
 func (t *Scan) isHeld(id sharding.EntityID) bool {
-	if len(t.held) == 0 {
+	if len(t.skipUntil) == 0 {
 		return false
 	}
-	until := max(t.held[id], t.held[sharding.EntityID{Type: id.Type}])
+	until := max(t.skipUntil[id], t.skipUntil[sharding.EntityID{Type: id.Type}])
 	if until == 0 {
 		return false
 	}
-	if t.again == 0 || until < t.again {
-		t.again = until
+	if t.readAt == 0 || until < t.readAt {
+		t.readAt = until
 	}
 	return true
 }

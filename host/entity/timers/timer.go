@@ -118,13 +118,13 @@ type Scan struct {
 	asOf  uint64 // every proposal up to this one is applied
 	limit int
 	skip  map[key]heldBack
-	// held has the times until which all timers of an entity are skipped, or of
+	// skipUntil has the times until which all timers of an entity are skipped, or of
 	// a type if the id is empty.
-	held  map[sharding.EntityID]int64
-	types suspensions
+	skipUntil map[sharding.EntityID]int64
+	types     suspensions
 	// passed has the types whose timers were skipped because of a suspension.
 	passed map[string]struct{}
-	again  int64 // earliest time at which timers skipped because of held may be read; 0 for none
+	readAt int64 // earliest time at which timers skipped because of skipUntil may be read; 0 for none
 
 	timers []journal.Timer
 	next   int64
@@ -199,8 +199,8 @@ func (q *Timers) OnScan(scan *Scan) {
 	if scan.next != math.MaxInt64 {
 		q.Wake(s, scan.next)
 	}
-	if scan.again != 0 {
-		q.Wake(s, scan.again)
+	if scan.readAt != 0 {
+		q.Wake(s, scan.readAt)
 	}
 	if len(scan.passed) > 0 {
 		s.skipped = true
