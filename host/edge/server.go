@@ -297,7 +297,7 @@ func (s *Server) Mount(api API) {
 			return opts.Auth.Wrap(next, admission.ClientOf)
 		}
 	}
-	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Types: api.Types, Entities: api.Entities, MaxBytes: opts.MaxMessageBytes, Budget: s.waiting,
+	calls := plainhttp.Wrap(gate.Wrap(fresh.Wrap(public)), plainhttp.Options{Types: api.Types, Entities: api.Entities, MaxBytes: opts.MaxMessageBytes, Budget: callBudget{s.waiting},
 		Streams: s.guard, WriteStall: opts.WriteStall})
 	served := admission.CrossOrigin(admission.Origins(calls, opts.Hosts, opts.Origins), opts.Origins)
 	if opts.Console {
@@ -325,6 +325,15 @@ func (s *Server) Mount(api API) {
 	s.health = newFace(opts, nil, watched, fresh, watched.Wrap(admission.Origins(about, opts.HealthHosts, nil), nil, together))
 	s.forPeers = leaderproxy.Handler(admission.Gate{Node: opts.Node, AnyCluster: true}.Wrap(public))
 }
+
+// callBudget charges the bodies that plainhttp reads.
+type callBudget struct{ waiting *admission.Waiting }
+
+// Take charges n bytes to the caller of ctx, or fails.
+func (b callBudget) Take(ctx context.Context, n int64) error { return b.waiting.Of(ctx).Take(n) }
+
+// Give ends the charge of n bytes.
+func (b callBudget) Give(ctx context.Context, n int64) { b.waiting.Of(ctx).Give(n) }
 
 // Handler returns the handler that serves clients, for tests and for
 // additional listeners.

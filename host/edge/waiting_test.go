@@ -39,7 +39,7 @@ func (s *site) queued(t *testing.T, want int) {
 // nothing is done; answered calls make room.
 func TestWaitingBytesBudgetRejectsCalls(t *testing.T) {
 	const limit, each = 5 << 20, 900 << 10
-	s := serve(t, edge.Options{MaxWaitingBytes: limit})
+	s := serve(t, edge.Options{MaxWaitingBytes: 2 * limit}) // one address may use half of it
 	s.world.Pause()
 	done := make(chan error, 8)
 	send := func(id string) {
@@ -83,7 +83,7 @@ func TestWaitingBytesBudgetRejectsCalls(t *testing.T) {
 // their commands gets an answer.
 func TestCommandsOfSmallMessageAreRejectedOneByOne(t *testing.T) {
 	const limit, each, sent = 256 << 10, 12 << 10, 40
-	s := serve(t, edge.Options{MaxWaitingBytes: limit, MaxMessageBytes: 64 << 10})
+	s := serve(t, edge.Options{MaxWaitingBytes: 2 * limit, MaxMessageBytes: 64 << 10})
 	s.world.Pause()
 	stream := s.entities().SendCommandStream(t.Context())
 	for i := range sent {

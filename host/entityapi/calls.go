@@ -43,7 +43,8 @@ type call struct {
 	one   [1]*request.Request
 	done  chan struct{}
 	timer *time.Timer
-	bytes int64 // bytes taken from Waiting
+	share admission.Share
+	bytes int64 // bytes taken from share
 	payer *quota.Account
 	state atomic.Uint32
 }
@@ -65,8 +66,8 @@ func (c *calls) get() *call {
 }
 
 func (c *calls) put(w *call) {
-	c.Waiting.Give(w.bytes)
-	w.req, w.bytes, w.payer = request.Request{}, 0, nil
+	w.share.Give(w.bytes)
+	w.req, w.share, w.bytes, w.payer = request.Request{}, admission.Share{}, 0, nil
 	c.pool.Put(w)
 }
 
@@ -84,7 +85,8 @@ func (c *calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 	w.req.Trace = traces.Of(ctx)
 	fill(&w.req)
 	bytes := admission.BytesOf(&w.req)
-	if err := c.Waiting.Take(bytes); err != nil {
+	w.share = c.Waiting.Of(ctx)
+	if err := w.share.Take(bytes); err != nil {
 		c.put(w)
 		return request.Result{}, err
 	}

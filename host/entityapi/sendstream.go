@@ -58,6 +58,7 @@ func (s *sendStreams) Serve(ctx context.Context, conn *connect.BidiStream[wire.M
 	st := &stream{
 		svc:    s,
 		charge: admission.ChargeOf(ctx),
+		share:  s.Waiting.Of(ctx),
 		who:    leaderproxy.Caller(ctx),
 		trace:  traces.Of(ctx),
 		conn:   conn,

@@ -55,6 +55,7 @@ type stream struct {
 	conn     *connect.BidiStream[wire.Message, wire.Message]
 	guard    *admission.Stream
 	charge   *admission.Charge // charge for the last message that was read
+	share    admission.Share   // charged for the batches
 	deadline time.Time         // deadline of the whole stream; zero if it has none
 	who      *principal.Principal
 	trace    *request.Trace // the call's span
@@ -218,7 +219,7 @@ func (st *stream) fits(b *batch) bool {
 func (st *stream) count(b *batch) {
 	st.charge.Settle() // the batch carries the charge from now on
 	bytes := b.size()
-	err := st.svc.Waiting.Take(bytes)
+	err := st.share.Take(bytes)
 	if err == nil {
 		b.bytes = bytes
 		st.bytes += bytes
@@ -238,7 +239,7 @@ func (st *stream) release(b *batch) {
 	if b.bytes == 0 {
 		return
 	}
-	st.svc.Waiting.Give(b.bytes)
+	st.share.Give(b.bytes)
 	st.mu.Lock()
 	st.bytes -= b.bytes
 	st.mu.Unlock()

@@ -96,7 +96,7 @@ func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 		next.ServeHTTP(w, r)
 		return
 	}
-	c := &call{charge: Charge{bodies: b, shape: b.inputs[r.URL.Path]}, ctx: charged{Context: ctx}}
+	c := &call{charge: Charge{bodies: b, share: b.Waiting.Of(ctx), shape: b.inputs[r.URL.Path]}, ctx: charged{Context: ctx}}
 	charge := &c.charge
 	c.ctx.charge = charge
 	defer charge.Settle()
@@ -186,14 +186,15 @@ func NewDecodes(most int) *Decodes { return &Decodes{make(chan struct{}, most)} 
 const smallMessage = 4 << 10
 
 // decodedError rejects a message that would need more memory after decoding than
-// the whole budget of waiting bytes, so that it could never be admitted.
+// its sender may ever use of the budget of waiting bytes, so that it could never be
+// admitted.
 type decodedError struct{ Bytes, Limit int64 }
 
 // Code implements status.Coded.
 func (e *decodedError) Code() connect.Code { return connect.CodeInvalidArgument }
 
 func (e *decodedError) Error() string {
-	return fmt.Sprintf("the decoded message may need %d bytes of memory, more than max-waiting-bytes, which is %d: split it, or send it as data", e.Bytes, e.Limit)
+	return fmt.Sprintf("the decoded message may need %d bytes of memory, more than a caller may use of max-waiting-bytes, which is %d: split it, or send it as data", e.Bytes, e.Limit)
 }
 
 // Charge is what one request holds of the budget of waiting bytes, and of the
@@ -201,6 +202,7 @@ func (e *decodedError) Error() string {
 // holds nothing.
 type Charge struct {
 	bodies  *bodies
+	share   Share
 	shape   *shape // of the message; nil if it is not known
 	read    int64  // bytes charged for the buffer of the encoded message
 	decoded int64
@@ -247,8 +249,8 @@ const streamAllowance = 64 << 10
 func (m *message) take(n int64, to *int64) error {
 	c := m.charge
 	if m.stream && c.read+c.decoded+n <= streamAllowance {
-		c.bodies.Waiting.count(n)
-	} else if err := c.bodies.Waiting.Take(n); err != nil {
+		c.share.count(n)
+	} else if err := c.share.Take(n); err != nil {
 		return err
 	}
 	*to += n
@@ -257,7 +259,7 @@ func (m *message) take(n int64, to *int64) error {
 
 // shrink ends the charge for the read buffer, which is free again.
 func (c *Charge) shrink() {
-	c.bodies.Waiting.Give(c.read)
+	c.share.Give(c.read)
 	c.read = 0
 }
 
@@ -295,7 +297,7 @@ func (c *Charge) retain(m proto.Message) error {
 		}
 	}
 	if n < c.decoded {
-		c.bodies.Waiting.Give(c.decoded - n)
+		c.share.Give(c.decoded - n)
 		c.decoded = n
 	}
 	return nil
@@ -309,7 +311,7 @@ func (c *Charge) Settle() {
 	}
 	c.EndDecoding()
 	if n := c.read + c.decoded; n != 0 {
-		c.bodies.Waiting.Give(n)
+		c.share.Give(n)
 		c.read, c.decoded = 0, 0
 	}
 	if c.leave != nil {
@@ -354,8 +356,8 @@ func (m *message) chargeDecoded(data []byte) (err error) {
 		}
 	}
 	n += 2 * int64(len(data)) // the decoder's copy, whose buffer grows by doubling
-	if n > c.bodies.Waiting.limit {
-		return &decodedError{Bytes: n, Limit: c.bodies.Waiting.limit}
+	if n > c.share.limit() {
+		return &decodedError{Bytes: n, Limit: c.share.limit()}
 	}
 	if err := m.take(n, &c.decoded); err != nil {
 		return err

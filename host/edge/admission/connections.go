@@ -82,10 +82,30 @@ type Connections struct {
 // address is the state of one client address: an IPv4 address, or an IPv6 /64
 // network, because one client can use all addresses of such a network.
 type address struct {
+	owner    *Connections
+	from     string
 	conns    map[*connection]struct{} // except reserve connections
 	reserved int
 	streams  int // open streams, for Streams
 	calls    int // calls in progress
+
+	// waiting is the number of bytes that the requests of the address hold of a
+	// Waiting, which may be after its last connection was closed. unused is set
+	// if nothing else keeps the address.
+	waiting atomic.Int64
+	unused  atomic.Bool
+}
+
+// give returns n bytes, and drops the address if these were the last and nothing
+// else keeps it. drop sets unused before it reads waiting, and give reads unused
+// after it has changed waiting, so at least one of them sees that the address is
+// no longer needed.
+func (a *address) give(n int64) {
+	if a.waiting.Add(-n) == 0 && a.unused.Load() {
+		a.owner.mu.Lock()
+		a.owner.drop(a.from)
+		a.owner.mu.Unlock()
+	}
 }
 
 // NewConnections allows most connections in total and mostOf connections from
@@ -99,6 +119,7 @@ type connection struct {
 	net.Conn
 	owner   *Connections
 	from    string
+	address *address // of from
 	reserve bool
 	left    sync.Once
 	between atomic.Bool // it has carried a call between nodes
@@ -156,9 +177,11 @@ func (s *Connections) admit(conn net.Conn, now time.Time) (in, gone *connection)
 	c := &connection{Conn: conn, owner: s, from: network.ClientOf(conn.RemoteAddr()), idle: now}
 	a := s.by[c.from]
 	if a == nil {
-		a = &address{conns: map[*connection]struct{}{}}
+		a = &address{owner: s, from: c.from, conns: map[*connection]struct{}{}}
 		s.by[c.from] = a
 	}
+	a.unused.Store(false)
+	c.address = a
 	switch {
 	case len(a.conns) >= s.mostOf:
 		gone = a.idlest()
@@ -235,9 +258,14 @@ func (s *Connections) forget(c *connection) {
 	})
 }
 
-// drop deletes an address that has no connections, streams or calls.
+// drop deletes an address that has no connections, streams, calls or waiting
+// bytes.
 func (s *Connections) drop(from string) {
-	if a := s.by[from]; a != nil && len(a.conns) == 0 && a.reserved == 0 && a.streams == 0 && a.calls == 0 {
+	a := s.by[from]
+	if a == nil || len(a.conns) != 0 || a.reserved != 0 || a.streams != 0 || a.calls != 0 {
+		return
+	}
+	if a.unused.Store(true); a.waiting.Load() == 0 {
 		delete(s.by, from)
 	}
 }

@@ -2,6 +2,7 @@ package plainhttp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -50,13 +51,13 @@ func (l *lazy) Read(p []byte) (int, error) {
 	return l.rest.Read(p)
 }
 
-// byteBudget is charged for the bytes of requests; an *admission.Waiting implements
-// it.
+// byteBudget is charged for the bytes of requests, each for the caller of its
+// context.
 type byteBudget interface {
 	// Take charges n bytes, or fails and charges none.
-	Take(n int64) error
+	Take(ctx context.Context, n int64) error
 	// Give ends the charge of n bytes.
-	Give(n int64)
+	Give(ctx context.Context, n int64)
 }
 
 // content passes the body of a request on as the last field of a message.
@@ -101,7 +102,7 @@ func (c *content) whole() ([]byte, error) {
 		if len(data) == cap(data) {
 			size := max(2*cap(data), 512)
 			if c.h.opts.Budget != nil {
-				if err := c.h.opts.Budget.Take(int64(size - cap(data))); err != nil {
+				if err := c.h.opts.Budget.Take(c.r.Context(), int64(size-cap(data))); err != nil {
 					return nil, err
 				}
 				c.charged += int64(size - cap(data))
@@ -122,7 +123,7 @@ func (c *content) whole() ([]byte, error) {
 // end ends the charge.
 func (c *content) end() {
 	if c.charged > 0 {
-		c.h.opts.Budget.Give(c.charged)
+		c.h.opts.Budget.Give(c.r.Context(), c.charged)
 	}
 }
 

@@ -224,7 +224,7 @@ func (b *batchWriter) charge() error {
 	if b.budget == nil {
 		return nil
 	}
-	err := b.budget.Take(batchCharge)
+	err := b.budget.Take(b.of.r.Context(), batchCharge)
 	b.charged = err == nil
 	return err
 }
@@ -232,6 +232,6 @@ func (b *batchWriter) charge() error {
 // giveBack ends the charge.
 func (b *batchWriter) giveBack() {
 	if b.charged {
-		b.budget.Give(batchCharge)
+		b.budget.Give(b.of.r.Context(), batchCharge)
 	}
 }

@@ -1,6 +1,7 @@
 package plainhttp
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -178,14 +179,14 @@ type budget struct {
 	err         error
 }
 
-func (b *budget) Take(n int64) error {
+func (b *budget) Take(_ context.Context, n int64) error {
 	if b.err == nil {
 		b.taken, b.open = b.taken+n, b.open+n
 	}
 	return b.err
 }
 
-func (b *budget) Give(n int64) { b.open -= n }
+func (b *budget) Give(_ context.Context, n int64) { b.open -= n }
 
 // TestBatchesAreChargedAfterTheCallIsAdmitted: a call that the API rejects, for
 // example because nobody knows its caller, is charged nothing. A call that is
