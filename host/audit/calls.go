@@ -123,7 +123,7 @@ func (c *Calls) RefusedNode(node, address, procedure, reason string) {
 		Stage: stageComplete, Principal: Principal{Kind: KindNode, Name: node}, Address: address, Method: procedure,
 		Verb: c.verbs[procedure].text, Code: connect.CodePermissionDenied.String(), Reason: reason,
 	}
-	c.refuse(e, refuser{client: clientOf(address)})
+	c.refuse(e, refuser{KindNode, clientOf(address)}) // without the name, because without TLS nodes claim any
 }
 
 // RecordDenied records that a command on a stream was rejected because its caller

@@ -17,7 +17,7 @@ const (
 // refuser is the caller of a rejected call, or all callers without an identity
 // from one address.
 type refuser struct {
-	identity string // KIND/NAME; empty if the caller has not proved who it is
+	identity string // KIND/NAME, or the kind for nodes; empty for callers without an identity
 	client   string // the address or network, from network.ClientOf
 }
 
@@ -46,20 +46,20 @@ func (r *refusals) take(caller refuser, second int64) (left uint64, ok bool) {
 			r.left = make(map[refuser]uint64)
 		}
 	}
-	most := maxRefusals
-	if caller.identity == "" {
+	most, unidentified := maxRefusals, caller.identity == ""
+	if unidentified {
 		most = maxUnidentified
 	}
 	if _, known := r.lines[caller]; !known && len(r.lines) >= maxCallers-1 {
 		caller = rest
 	}
-	if r.lines[caller] >= most || most == maxUnidentified && r.unidentified >= maxAllUnidentified {
+	if r.lines[caller] >= most || unidentified && r.unidentified >= maxAllUnidentified {
 		if _, known := r.left[caller]; known || len(r.left) < maxCallers {
 			r.left[caller]++
 		}
 		return 0, false
 	}
-	if most == maxUnidentified {
+	if unidentified {
 		r.unidentified++
 	}
 	r.lines[caller]++
