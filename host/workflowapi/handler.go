@@ -133,13 +133,16 @@ func (h *Handler) StartWorkflow(ctx context.Context, r *connect.Request[workflow
 	}
 	// The command is sent through this node, and not with the call of the leader,
 	// because the caller's quotas count on the node that was called.
-	started := false
+	// SendCommand takes the payload out of its message and ends the call's charge, so
+	// a repeated start needs the payload again, and the wait must not keep it.
+	started, payload := false, start.Payload
 	run, err := h.wait(ctx, id, wait, func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient, left time.Duration) (*workflowv1.Run, error) {
 		if !started {
+			start.Payload = payload
 			if err := h.send(ctx, start); err != nil {
 				return nil, err
 			}
-			started = true
+			started, payload, start.Payload, m.Input = true, nil, nil, nil
 		}
 		return h.get(ctx, id, leader, left)
 	})
