@@ -22,8 +22,8 @@ import (
 var untold = map[protoreflect.Name]string{
 	"entity_type": "has a member of its own", "entity_id": "has a member of its own", "command_id": "has a member of its own",
 	"wasm": "code", "signature": "code", "chunk": "data of entities", "token_sha256": "a credential", "value": "data",
-	"first_attempt_age": "is about a retry",
-	"shard_time":        "bounds a comparison", "presence_only": "asked by nodes", "min_activation_revision": "asked by nodes", "truncated_only": "asked by nodes", "include_snapshots": "asked by nodes", "paced": "asked by nodes",
+	"first_attempt_age": "is about a retry", "page_size": "is about a list", "page_token": "is about a list",
+	"shard_time": "bounds a comparison", "presence_only": "asked by nodes", "min_activation_revision": "asked by nodes", "truncated_only": "asked by nodes", "include_snapshots": "asked by nodes", "paced": "asked by nodes",
 	"initial_share": "asked by nodes", "initial_prefix": "asked by nodes", "current_share": "asked by nodes", "current_prefix": "asked by nodes",
 }
 
