@@ -116,8 +116,8 @@ func stepText(kind, target, name string) string {
 	return kind
 }
 
-// sum sets the step's digest. It covers the payload, the given numbers, and the
-// codes on which the step is retried.
+// sum sets the step's digest. It covers the payload, the given numbers, the
+// codes on which the step is retried, and whether a cancellation ends the wait.
 func (s *step) sum(numbers ...int64) *step {
 	h := fnv.New64a()
 	h.Write(s.payload)
@@ -128,6 +128,9 @@ func (s *step) sum(numbers ...int64) *step {
 		for _, c := range s.retry.codes {
 			h.Write([]byte(" " + strconv.Quote(c)))
 		}
+	}
+	if s.shielded {
+		h.Write([]byte(" not cancellable"))
 	}
 	s.digest = strconv.FormatUint(h.Sum64(), 16)
 	return s

@@ -172,7 +172,7 @@ export class Step {
   sum(...numbers: (bigint | number)[]): this {
     const r = this.retry;
     if (r) numbers.push(r.initial, r.most, r.attempts);
-    const behind = numbers.map((n) => " " + n).join("") + (r ? r.codes.map((c) => " " + quoted(c)).join("") : "");
+    const behind = numbers.map((n) => " " + n).join("") + (r ? r.codes.map((c) => " " + quoted(c)).join("") : "") + (this.cancellable ? "" : " not cancellable");
     const extra = utf8Length(behind);
     this.size = natives.digest(this.payload + behind, hash.buffer) - extra;
     this.digest = hash.getBigUint64(0, true).toString(16);
