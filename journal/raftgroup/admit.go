@@ -72,6 +72,10 @@ func (c *Core) ignoresUnplaced(g *group) bool {
 		return false
 	}
 	c.clocks.wake(g) // a sleeping replica would follow the leader that it knows for ever
+	if !g.leader && g.unheard >= c.opts.ElectionTicks {
+		c.forgetLeader(g) // a learner has no election timeout of its own
+		return false
+	}
 	return true
 }
 

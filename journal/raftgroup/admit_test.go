@@ -153,6 +153,37 @@ func TestLaggingReplicaFollowsUnknownLeader(t *testing.T) {
 	}
 }
 
+// TestLearnerFollowsUnknownLeader: a learner, which never campaigns, follows an
+// unknown leader once the leader that it knows has been silent for an election
+// timeout.
+func TestLearnerFollowsUnknownLeader(t *testing.T) {
+	d := newDrill(t, 3, 1)
+	d.until("leader", 60, func() bool { return d.led(1) })
+	leader := d.lead(1, 1)
+	err := leader.driver.Core().ChangeMembers(1, leader.sink.leader(1).Term, Change{AddLearners: []sharding.ReplicaID{d.replica(1, 0)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, g := d.nodes[0].driver.Core(), d.nodes[0].driver.core.groups[1]
+	d.until("learner", 60, func() bool { return slices.Contains(g.conf.State.GetLearners(), g.replica) && g.HasLeader() })
+	core.opts.Placement = placement{isUnknown: func(_ sharding.ShardID, r sharding.ReplicaID) bool { return r != 4711 }}
+	for _, i := range []int{1, 2} {
+		d.nodes[i].up = false
+	}
+	heartbeat := wire.Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(4711)), To: new(g.replica),
+		Term: new(g.hard.Term + 3), Commit: new(g.hard.Commit)}}
+	for range 4 * core.opts.ElectionTicks {
+		if err := d.nodes[0].driver.Tick(); err != nil { // without a report that the leader's node is silent
+			t.Fatal(err)
+		}
+		core.Step("n2", heartbeat)
+		d.settle()
+	}
+	if d.nodes[0].sink.leader(1).Leader != 4711 {
+		t.Errorf("the leader is %+v", d.nodes[0].sink.leader(1))
+	}
+}
+
 // TestRaftPanicFailsOnlyItsGroup commits a change that removes all members, at
 // which raft panics on every replica. The group fails with an error that names
 // it, and fails again after a restart. The other group of the nodes continues.

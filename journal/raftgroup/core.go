@@ -320,12 +320,14 @@ func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 	}
 	if !g.isPlausible(m.Raft) {
 		c.stats.MessagesForged++
-		if by == senderKnown && g.loss.onImplausible(g, &m) {
+		if by == senderKnown && g.loss.onImplausible(g, &m, c.now) {
 			c.loseEntries(g, m.Raft)
 		}
 		return
 	}
-	g.loss.onPlausible(m.Raft)
+	if by == senderKnown {
+		g.loss.onPlausible(g, m.Raft)
+	}
 	defer c.recoverPanic(g)
 	c.stats.MessagesReceived++
 	if !c.acceptsMessage(g, m.Raft) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
+	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
@@ -28,24 +29,37 @@ const maxLossSigns = 5
 // detection it would wait until the leadership changes, and vote in that
 // election although it forgot what it has acknowledged.
 //
-// The detector counts these heartbeats. A heartbeat that the log agrees with
-// resets the count, so that nobody but the leader can reach the limit.
-type lossDetector struct{ signs int }
+// The detector counts these heartbeats, at most one a tick, and none of a replica
+// other than the known leader. A message of the leader that the log agrees with
+// resets the count, because a leader that assumes lost entries sends none. So
+// another replica cannot reach the limit while the leader's messages arrive.
+type lossDetector struct {
+	signs int
+	last  uint64 // tick of the last sign
+}
 
-// onImplausible handles a message that contradicts the log. It returns true if
-// the replica has lost entries.
-func (d *lossDetector) onImplausible(g *group, m *wire.Message) bool {
+// onImplausible handles a message of a known replica that contradicts the log.
+// now is the tick. It returns true if the replica has lost entries.
+func (d *lossDetector) onImplausible(g *group, m *wire.Message, now uint64) bool {
 	r := m.Raft
+	if lead := g.raw.BasicStatus().Lead; lead != raft.None && lead != r.GetFrom() {
+		return false
+	}
 	if r.GetType() != pb.MsgHeartbeat || m.Note != wire.NoteNone || r.GetTerm() < g.hard.Term || r.GetTerm() > g.hard.Term+maxTermJump || r.GetCommit() > maxIndex {
 		return false
 	}
+	if d.signs > 0 && d.last == now {
+		return false
+	}
+	d.last = now
 	d.signs++
 	return d.signs == maxLossSigns
 }
 
-// onPlausible handles a message that does not contradict the log.
-func (d *lossDetector) onPlausible(m *pb.Message) {
-	if m.GetType() == pb.MsgHeartbeat {
+// onPlausible handles a message of a known replica that does not contradict the
+// log.
+func (d *lossDetector) onPlausible(g *group, m *pb.Message) {
+	if t := m.GetType(); d.signs > 0 && (t == pb.MsgHeartbeat || t == pb.MsgApp) && m.GetTerm() >= g.hard.Term {
 		d.signs = 0
 	}
 }

@@ -57,6 +57,28 @@ func TestReplicaFromOutdatedCopyStops(t *testing.T) {
 	}
 }
 
+// TestForgedHeartbeatsDoNotStopReplica: neither many heartbeats of another replica
+// nor a burst of them in the leader's name look like a loss.
+func TestForgedHeartbeatsDoNotStopReplica(t *testing.T) {
+	for name, from := range map[string]int{"another replica": 2, "the leader": 1} {
+		d := newDrill(t, 3, 1)
+		d.until("leader", 60, func() bool { return d.led(1) })
+		d.lead(1, 1)
+		d.write(1, "before", 0, 1, 2)
+		core := d.nodes[0].driver.Core()
+		g := core.groups[1]
+		for range 10 * maxLossSigns {
+			core.Step(d.name(from), wire.Message{Shard: 1, Raft: &pb.Message{Type: pb.MsgHeartbeat.Enum(), From: new(uint64(d.replica(1, from))), To: new(g.replica), Term: new(g.hard.Term), Commit: new(g.log.Last() + 1)}})
+			if from == 2 {
+				d.beat()
+			}
+		}
+		if st, err := core.Status(1); err != nil || st.Stopped != sharding.NotStopped {
+			t.Errorf("%s: status %+v, %v", name, st, err)
+		}
+	}
+}
+
 // TestHeartbeatsThatAgreeResetLossDetection sends more than enough forged
 // heartbeats, but never as many in a row without one of the leader.
 func TestHeartbeatsThatAgreeResetLossDetection(t *testing.T) {
