@@ -72,19 +72,18 @@ func (r *Renewal) Run(ctx context.Context, machine *eventlog.Machine) {
 }
 
 // damageOf returns the damage that concerns all data of the node, or nil: a
-// damaged table of the store, or a log without entries that the node had
-// acknowledged, because the directory is then an outdated copy. The coordinator
-// may replace such replicas first, but not if the replica of the metadata shard
-// is among them, because the node then does not learn of the replacement. A
-// replica that stopped because its state differs from that of other replicas is
-// ignored, because the coordinator replaces it.
+// damaged table of the store, or a log of the metadata shard without entries
+// that the node had acknowledged, because the directory is then an outdated copy
+// and the node does not learn that the coordinator replaces its replicas. Other
+// replicas without acknowledged entries, and those whose state differs from that
+// of other replicas, are ignored, because the coordinator replaces them.
 func damageOf(shards map[sharding.ShardID]*eventlog.StoppedError) error {
-	for _, stopped := range shards {
+	for shard, stopped := range shards {
 		var damage *store.DamageError
 		if eventlog.ReasonOf(stopped) == sharding.StopDamaged && errors.As(stopped, &damage) {
 			return damage
 		}
-		if errors.Is(stopped, raftgroup.ErrEntriesLost) {
+		if shard == sharding.MetaShard && errors.Is(stopped, raftgroup.ErrEntriesLost) {
 			return stopped
 		}
 	}
