@@ -186,12 +186,15 @@ func (c *core) admit(r *request.Request) {
 	if r.Kind <= request.StaleQuery {
 		c.intake.NoteRequest()
 	}
-	if !s.callers.allows(r.Principal, c.opts.ShardInFlight, c.now.UnixNano()) || s.undecided >= c.opts.ShardInFlight {
+	internal := r.Kind == request.Acknowledge || r.Kind == request.Fence // the request of no caller
+	if !internal && !s.callers.allows(r.Principal, c.opts.ShardInFlight, c.now.UnixNano()) || s.undecided >= c.opts.ShardInFlight {
 		c.finish(r, request.Result{Err: request.ErrBusy})
 		return
 	}
 	s.undecided++
-	s.callers.add(r)
+	if !internal {
+		s.callers.add(r)
+	}
 	c.owed++
 	if !s.deferIfFull(r) {
 		c.dispatch(s, r)

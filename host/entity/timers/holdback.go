@@ -185,6 +185,10 @@ func (q *Timers) holdType(entityType string, until, now int64) {
 func (q *Timers) skipHeld(s *Shard, scan *Scan) {
 	now := q.exec.Now().UnixNano()
 	for k, b := range s.back.timers {
+		if b.until+int64(retryMost) < scan.by {
+			s.back.drop(k) // the timer no longer exists, or its type has waited for long
+			continue
+		}
 		if b.until > scan.by {
 			if scan.skip == nil {
 				scan.skip = make(map[key]heldBack)

@@ -144,13 +144,16 @@ type Reader interface {
 // Do performs the scan. It may be called from any goroutine, once, before the
 // scan is passed to Timers.OnScan.
 func (t *Scan) Do(ctx context.Context, h Reader) {
-	t.timers, t.next, t.err = h.DueTimers(ctx, t.shard, t.by, t.limit, func(e sharding.EntityID, name string, _ int64) bool {
+	t.timers, t.next, t.err = h.DueTimers(ctx, t.shard, t.by, t.limit, func(e sharding.EntityID, name string, due int64) bool {
 		if t.types.IsSuspended(e.Type) {
 			if t.passed == nil {
 				t.passed = make(map[string]struct{})
 			}
 			t.passed[e.Type] = struct{}{}
 			return true
+		}
+		if due > t.by {
+			return false // the scan ends here, however many later timers wait too
 		}
 		_, waits := t.skip[key{e, name}]
 		return waits || t.isHeld(e)
