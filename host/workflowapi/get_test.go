@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	workflowv1 "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
@@ -53,6 +55,8 @@ type groupNode struct {
 	*group
 	id   sharding.NodeID
 	read bool // callers may read
+	// callers may not query
+	unseen bool
 
 	commands atomic.Int64 // sent through the node
 	streams  atomic.Int64 // of the caller
@@ -62,7 +66,8 @@ type groupNode struct {
 // SendCommand counts a command, which the node charges to the caller.
 func (n *groupNode) SendCommand(context.Context, *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
 	n.commands.Add(1)
-	return connect.NewResponse(&entityv1.SendCommandResponse{}), nil
+	state, err := structpb.NewStruct(map[string]any{"status": "running", "waitsFor": []any{"wait approval"}})
+	return connect.NewResponse(&entityv1.SendCommandResponse{Payload: &entityv1.SendCommandResponse_Json{Json: structpb.NewStructValue(state)}}), err
 }
 
 func (n *groupNode) QueryEntity(context.Context, *connect.Request[entityv1.QueryEntityRequest]) (*connect.Response[entityv1.QueryEntityResponse], error) {
@@ -102,6 +107,8 @@ func (n *groupNode) Client(node sharding.NodeID) (*http.Client, string, error) {
 }
 
 func (n *groupNode) MayRead(context.Context, string, string) bool { return n.read }
+
+func (n *groupNode) MayQuery(context.Context, string, string, string) bool { return !n.unseen }
 
 func (n *groupNode) Run(_ context.Context, id sharding.EntityID) (entityapi.RunInfo, error) {
 	n.mu.Lock()
@@ -218,6 +225,20 @@ func TestStartIsChargedWhereItWasCalled(t *testing.T) {
 	}
 	if a.commands.Load() != 0 || b.commands.Load() != 1 || a.streams.Load() != 0 || b.streams.Load() != 0 {
 		t.Errorf("the leader counted %d commands and %d streams, and the called node %d and %d", a.commands.Load(), a.streams.Load(), b.commands.Load(), b.streams.Load())
+	}
+}
+
+// TestStartWithoutTheRightToQueryShowsNoState: a caller who may start runs but not
+// query them gets only the status, at whichever node, and does not wait.
+func TestStartWithoutTheRightToQueryShowsNoState(t *testing.T) {
+	g, nodes := newGroup(t, map[sharding.NodeID]int{"a": 10, "b": 10})
+	g.change(func() { g.state = journal.RunCompleted })
+	for id, h := range nodes {
+		h.Runs.(*groupNode).unseen = true
+		res, err := h.StartWorkflow(t.Context(), connect.NewRequest(&workflowv1.StartWorkflowRequest{EntityType: "payout", EntityId: "r", Wait: durationpb.New(time.Minute)}))
+		if want := (&workflowv1.Run{EntityType: "payout", EntityId: "r", Status: workflowv1.RunStatus_RUNNING}); err != nil || !proto.Equal(res.Msg.GetRun(), want) {
+			t.Errorf("at %s: %v, %v", id, res, err)
+		}
 	}
 }
 

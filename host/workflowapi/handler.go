@@ -2,7 +2,6 @@ package workflowapi
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -77,6 +76,9 @@ type Shards interface {
 type authorizer interface {
 	// MayRead reports whether the caller has the right to read an entity.
 	MayRead(ctx context.Context, entityType, entityID string) bool
+	// MayQuery reports whether the caller has the right to send an entity a
+	// query.
+	MayQuery(ctx context.Context, entityType, entityID, query string) bool
 }
 
 // quotas limit callers.
@@ -122,32 +124,47 @@ func (h *Handler) StartWorkflow(ctx context.Context, r *connect.Request[workflow
 	case *workflowv1.StartWorkflowRequest_Data:
 		start.Payload = &entityv1.SendCommandRequest_Data{Data: input.Data}
 	}
+	if !h.Auth.MayQuery(ctx, id.Type, id.ID, queryState) {
+		return h.startUnseen(ctx, start)
+	}
 	wait := m.GetWait().AsDuration()
 	leave, err := h.admit(ctx, wait)
 	if err != nil {
 		return nil, status.Public(h.Log, err)
 	}
 	defer leave()
-	if wait > 0 && start.CommandId == "" {
-		start.CommandId = rand.Text() // the start may be repeated when the leader changes
+	// The command is sent through this node, which finds the leader, and not with
+	// the call of the leader, because the caller's quotas count on the node that
+	// was called. SendCommand ends the call's charge, so the wait must not keep the
+	// input.
+	if err := h.send(ctx, start); err != nil {
+		return nil, status.Public(h.Log, err)
 	}
-	// The command is sent through this node, and not with the call of the leader,
-	// because the caller's quotas count on the node that was called.
-	// SendCommand takes the payload out of its message and ends the call's charge, so
-	// a repeated start needs the payload again, and the wait must not keep it.
-	started, payload := false, start.Payload
+	start.Payload, m.Input = nil, nil
 	run, err := h.wait(ctx, id, wait, func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient, left time.Duration) (*workflowv1.Run, error) {
-		if !started {
-			start.Payload = payload
-			if err := h.send(ctx, start); err != nil {
-				return nil, err
-			}
-			started, payload, start.Payload, m.Input = true, nil, nil, nil
-		}
 		return h.get(ctx, id, leader, left)
 	})
 	if err != nil {
 		return nil, status.Public(h.Log, err)
+	}
+	return connect.NewResponse(&workflowv1.StartWorkflowResponse{Run: run}), nil
+}
+
+// startUnseen starts a run for a caller who may not query it, and who therefore
+// gets no more than the run's status, without waiting.
+func (h *Handler) startUnseen(ctx context.Context, start *entityv1.SendCommandRequest) (*connect.Response[workflowv1.StartWorkflowResponse], error) {
+	run := &workflowv1.Run{EntityType: start.GetEntityType(), EntityId: start.GetEntityId()}
+	res, err := h.Entities.SendCommand(ctx, connect.NewRequest(start))
+	if err != nil {
+		return nil, status.Public(h.Log, asRunError(err))
+	}
+	switch res.Msg.GetJson().GetStructValue().GetFields()["status"].GetStringValue() {
+	case "running":
+		run.Status = workflowv1.RunStatus_RUNNING
+	case "completed":
+		run.Status = workflowv1.RunStatus_COMPLETED
+	case "failed":
+		run.Status = workflowv1.RunStatus_FAILED
 	}
 	return connect.NewResponse(&workflowv1.StartWorkflowResponse{Run: run}), nil
 }

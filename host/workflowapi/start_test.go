@@ -2,6 +2,7 @@ package workflowapi
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -15,28 +16,23 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// movingEntities takes the payload out of each command, as the EntityService does,
-// and loses the leadership during the first one.
-type movingEntities struct {
+// sentEntities records commands, and answers them with err if it is set.
+type sentEntities struct {
 	entities
 	inputs []string
+	err    error
 }
 
-func (e *movingEntities) SendCommand(_ context.Context, r *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
+func (e *sentEntities) SendCommand(_ context.Context, r *connect.Request[entityv1.SendCommandRequest]) (*connect.Response[entityv1.SendCommandResponse], error) {
 	e.inputs = append(e.inputs, string(r.Msg.GetData()))
-	r.Msg.Payload = nil
-	if len(e.inputs) == 1 {
-		return nil, &sharding.NotLeaderError{}
-	}
-	return connect.NewResponse(&entityv1.SendCommandResponse{}), nil
+	return connect.NewResponse(&entityv1.SendCommandResponse{}), e.err
 }
 
-// TestStartDropsItsInputOnceSent: a start that is repeated has its input again,
-// and the wait for the run's end does not keep the input, which is no longer
-// charged.
+// TestStartDropsItsInputOnceSent: the wait for the run's end does not keep the
+// input, which is no longer charged.
 func TestStartDropsItsInputOnceSent(t *testing.T) {
 	g, nodes := newGroup(t, map[sharding.NodeID]int{"a": 10, "b": 10})
-	sent := &movingEntities{entities: nodes["a"].Entities}
+	sent := &sentEntities{entities: nodes["a"].Entities}
 	nodes["a"].Entities = sent
 	start := &workflowv1.StartWorkflowRequest{EntityType: "payout", EntityId: "r", Wait: durationpb.New(time.Minute),
 		Input: &workflowv1.StartWorkflowRequest_Data{Data: []byte("input")}}
@@ -50,7 +46,7 @@ func TestStartDropsItsInputOnceSent(t *testing.T) {
 	case err := <-done:
 		t.Fatal(err)
 	}
-	if want := []string{"input", "input"}; !slices.Equal(sent.inputs, want) {
+	if want := []string{"input"}; !slices.Equal(sent.inputs, want) {
 		t.Errorf("the start was sent with %q, want %q", sent.inputs, want)
 	}
 	if start.Input != nil {
@@ -59,5 +55,19 @@ func TestStartDropsItsInputOnceSent(t *testing.T) {
 	g.change(func() { g.state = journal.RunCompleted })
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFailedStartIsSentOnce: a start that fails at a node that does not lead the
+// run's shard fails with the error of the command, and is not sent again.
+func TestFailedStartIsSentOnce(t *testing.T) {
+	_, nodes := newGroup(t, map[sharding.NodeID]int{"a": 10, "b": 10})
+	for id, h := range nodes {
+		sent := &sentEntities{entities: h.Entities, err: connect.NewError(connect.CodeResourceExhausted, errors.New("quota"))}
+		h.Entities = sent
+		_, err := h.StartWorkflow(t.Context(), connect.NewRequest(&workflowv1.StartWorkflowRequest{EntityType: "payout", EntityId: "r", Wait: durationpb.New(time.Minute)}))
+		if connect.CodeOf(err) != connect.CodeResourceExhausted || len(sent.inputs) != 1 {
+			t.Errorf("at %s: sent %d times: %v", id, len(sent.inputs), err)
+		}
 	}
 }

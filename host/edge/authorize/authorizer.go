@@ -403,6 +403,18 @@ func (a *Authorizer) MayRead(ctx context.Context, entityType, entityID string) b
 	return err == nil
 }
 
+// MayQuery reports whether the caller has the right to send an entity a query,
+// for parts of answers that need it in addition to the right that the call
+// needs.
+func (a *Authorizer) MayQuery(ctx context.Context, entityType, entityID, query string) bool {
+	if a == nil {
+		return true
+	}
+	c := authz.Call{Verb: authv1.Verb_QUERY, Types: authz.One, Type: entityType, IDs: authz.One, ID: entityID, Command: query}
+	_, err := a.decide(makerOf(ctx), &procedure.Procedure{Verb: c.Verb}, c)
+	return err == nil
+}
+
 // AllowedByRoles reports whether the caller's roles have allowed the call:
 // the `admin` option of the node's configuration has an effect only if roles
 // do not decide. Calls that invoke or query do not have this mark, because
