@@ -49,13 +49,16 @@ func payout(f *hostd.Flow, in Input) (Receipt, error) {
 		out.By = approval.By
 	}
 	for _, to := range in.To {
-		if _, err := hostd.Call[Balance](f, "account", in.From, "withdraw", Move{Amount: in.Amount}); err != nil {
+		if f.Cancelled() {
+			break // the receipt has the payments that were made
+		}
+		if _, err := hostd.Call[Balance](f, "account", in.From, "withdraw", Move{Amount: in.Amount}, hostd.NonCancellable()); err != nil {
 			return out, err
 		}
-		_, err := hostd.Call[Balance](f, "account", to, "deposit", Move{in.Amount - 1, true}, hostd.Retry(3, hostd.Second, hostd.Minute))
+		_, err := hostd.Call[Balance](f, "account", to, "deposit", Move{in.Amount - 1, true}, hostd.Retry(3, hostd.Second, hostd.Minute), hostd.NonCancellable())
 		if err != nil {
 			out.Refused = append(out.Refused, to)
-			if _, err := hostd.Call[Balance](f, "account", in.From, "deposit", Move{Amount: in.Amount}); err != nil {
+			if _, err := hostd.Call[Balance](f, "account", in.From, "deposit", Move{Amount: in.Amount}, hostd.NonCancellable()); err != nil {
 				return out, err
 			}
 			out.Returned += in.Amount
@@ -64,7 +67,7 @@ func payout(f *hostd.Flow, in Input) (Receipt, error) {
 		out.Paid += in.Amount
 		if in.PauseMillis > 0 {
 			if err := f.Sleep(hostd.Duration(in.PauseMillis) * hostd.Millisecond); err != nil {
-				return out, err
+				break
 			}
 		}
 	}
