@@ -13,10 +13,13 @@ import (
 
 // life measures a part of an entity's life on new nodes.
 func (b *benchRun) life(ctx context.Context, workload string) error {
+	l := Load{Command: "add", Payload: benchPayload(b.o.payload), KeyPrefix: workload + "-", Keys: b.o.keys, Concurrency: 1, WarmUp: b.o.warmUp, Duration: b.o.duration}
+	if workload == workStart {
+		return b.start(ctx, l)
+	}
 	if err := b.restartCluster(ctx, workload); err != nil {
 		return err
 	}
-	l := Load{Command: "add", Payload: benchPayload(b.o.payload), KeyPrefix: workload + "-", Keys: b.o.keys, Concurrency: 1, WarmUp: b.o.warmUp, Duration: b.o.duration}
 	switch workload {
 	case workEntities:
 		return b.entities(ctx, l)
@@ -28,8 +31,6 @@ func (b *benchRun) life(ctx context.Context, workload string) error {
 		return b.alwaysOn(ctx, l)
 	case workNeighbours:
 		return b.neighbours(ctx, l)
-	case workStart:
-		return b.start(ctx, l)
 	}
 	return b.timers(ctx, l)
 }
@@ -46,6 +47,17 @@ func (b *benchRun) restartCluster(ctx context.Context, workload string) error {
 			return err
 		}
 	}
+	if err := b.startEmpty(ctx, workload); err != nil {
+		return err
+	}
+	if _, err := b.toNode.Upload(ctx, b.guest, true); err != nil {
+		return err
+	}
+	return b.describe(ctx)
+}
+
+// startEmpty restarts the nodes without data.
+func (b *benchRun) startEmpty(ctx context.Context, workload string) error {
 	if err := b.cluster.Stop(); err != nil {
 		return err
 	}
@@ -53,13 +65,7 @@ func (b *benchRun) restartCluster(ctx context.Context, workload string) error {
 		return err
 	}
 	b.data = "data-" + workload
-	if err := b.startNodes(ctx); err != nil {
-		return err
-	}
-	if _, err := b.toNode.Upload(ctx, b.guest, true); err != nil {
-		return err
-	}
-	return b.describe(ctx)
+	return b.startNodes(ctx)
 }
 
 // add reports a result under a separate name.

@@ -13,13 +13,17 @@ const starts = 10
 // start measures the time from the start of the nodes' processes until the nodes
 // serve all shards: without data, and with the data of many entities.
 func (b *benchRun) start(ctx context.Context, l Load) error {
-	first := []time.Duration{b.ready}
-	for len(first) < starts {
-		if err := b.restartCluster(ctx, workStart); err != nil {
+	var first []time.Duration
+	for len(first) < starts-1 {
+		if err := b.startEmpty(ctx, workStart); err != nil {
 			return err
 		}
 		first = append(first, b.ready)
 	}
+	if err := b.restartCluster(ctx, workStart); err != nil {
+		return err
+	}
+	first = append(first, b.ready)
 	l.EntityType, l.Concurrency = "bench-counter", inFlight
 	if _, err := Each(ctx, b.toNode, l, 0, b.o.started, nil); err != nil {
 		return err
