@@ -411,9 +411,9 @@ func (f *Flow) UUID() string {
 }
 
 // Cancelled reports whether the run was cancelled. A cancellation ends the
-// waits that are pending at that time with CodeCancelled, except those that are
-// [NonCancellable]. Later steps work as
-// usual, so that the function can undo its earlier steps.
+// waits that are pending at that time with CodeCancelled, unless they are
+// [NonCancellable]. Later steps work as usual, so that the function can undo its
+// earlier steps.
 func (f *Flow) Cancelled() bool {
 	f.run.check()
 	return f.run.cancelled

@@ -600,8 +600,8 @@ export class Flow {
   /**
    * Whether the run was cancelled. A cancellation rejects the steps that are
    * pending at that time with the code cancelled, unless they have the option
-   * cancellable: false. Later steps work as usual, so
-   * that the function can undo what it did.
+   * cancellable: false. Later steps work as usual, so that the function can undo
+   * what it did.
    */
   get cancelled(): boolean {
     this.at.check();
