@@ -58,10 +58,11 @@ func (h *Handler) get(ctx context.Context, id sharding.EntityID, leader workflow
 	return res.Msg.GetRun(), nil
 }
 
-// admit admits a call that may wait; leave must be called at its end. A wait
-// counts as a stream, because it may last as long, also of the caller's quota. It counts on the node that
-// the client called, which knows the client's address: if it counted on the
-// leader, an address could use up the leader's streams through the other nodes.
+// admit admits a call that may wait; leave must be called at its end. A wait may
+// last as long as a stream, so it counts as one, for the node's limits and for
+// the caller's quota. It counts on the node that the client called, which knows
+// the client's address: if it counted on the leader, an address could use up the
+// leader's streams through the other nodes.
 func (h *Handler) admit(ctx context.Context, wait time.Duration) (leave func(), err error) {
 	if wait <= 0 || leaderproxy.FromPeer(ctx) {
 		return func() {}, nil
