@@ -71,7 +71,7 @@ func (c *Core) ignoresUnplaced(g *group) bool {
 	if !g.HasLeader() {
 		return false
 	}
-	c.clocks.wake(g) // a sleeping replica would follow the leader that it knows for ever
+	c.clocks.wake(g) // a sleeping replica would follow the leader that it knows forever
 	if !g.leader && g.unheard >= c.opts.ElectionTicks {
 		c.forgetLeader(g) // a learner has no election timeout of its own
 		return false
